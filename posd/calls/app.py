@@ -203,8 +203,8 @@ class InFlight(msgspec.Struct, eq=False):
 class LocalApp:
     """ASGI app of the local API.
 
-    The app finds the call by Starlette's path patterns. It has no middleware, because a thousand tills may wait for
-    minutes inside each layer.
+    The app finds the call by Starlette's path patterns. The app has no middleware, because a thousand tills may wait
+    for minutes inside each layer.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class Ended(msgspec.Struct, frozen=True):
     code: Annotated[str, Meta(description="the code, a word for programs")]
 
 
-#: Messages that can end any stream. They have no id (docs/guides/streams.md).
+#: Messages that can end any stream. These messages have no id (docs/guides/streams.md).
 ENDS = (
     StreamMessage("cut_off", CutOff, "the client read nothing for too long: connect again with the last id"),
     StreamMessage("draining", Ended, "posd stops: connect again with the last id"),

@@ -63,7 +63,7 @@ def load(path: Path, *, check_files: bool = True) -> Config:
 
     Relative paths in all files are relative to the directory of the configuration file.
 
-    Raise ConfigError with every problem. The call blocks. It also opens the files that the configuration names, to
+    Raise ConfigError with every problem. The call blocks, and also opens the files that the configuration names, to
     check that they are readable. `check_files=False` omits this check, for users without access to the daemon's
     secrets.
     """
@@ -289,7 +289,7 @@ def _merge(*layers: Headers) -> Headers:
 MAX_SOCKET_PATH_BYTES = 107
 
 
-#: Conflict between the values of some keys: (keys, reason, correction). It is reported at the first key.
+#: Conflict between the values of some keys: (keys, reason, correction). A conflict is reported at the first key.
 Conflict = tuple[tuple[str, ...], str, str]
 
 

@@ -74,7 +74,7 @@ class ValueFault(msgspec.Struct, frozen=True):
 
 
 class UnusableValueError(ValueError):
-    """Error for a value with faults. It has neither the file nor the key, because the reader does not know them."""
+    """Error for a value with faults. The error has neither file nor key, because the reader does not know them."""
 
     def __init__(self, *faults: ValueFault) -> None:
         super().__init__("; ".join(fault.reason for fault in faults))

@@ -265,7 +265,7 @@ class HealthChecks(msgspec.Struct, eq=False):
         return _well("no two devices claim to be the same terminal")
 
     async def _placed(self, serial: str, conflict: OpenConflict) -> list[RemedyStep]:
-        """Return the steps for a conflict. The step that edits the configuration has the file and the line."""
+        """Return the steps for a conflict. The step that edits the configuration names the file and the line."""
         if not any(step.command == EDIT for step in conflict.steps):
             return list(conflict.steps)
         editor = await asyncio.to_thread(_editor, self.daemon.config.file, serial)

@@ -305,7 +305,7 @@ class SocketPeer(msgspec.Struct, frozen=True):
 class PeerQuotas(msgspec.Struct, eq=False):
     """Places of one Unix socket, by process and by user.
 
-    `on_full`: called with the name of the reached limit (`process`, `user` or `socket`) and the sender. It returns the
+    `on_full`: called with the name of the reached limit (`process`, `user` or `socket`) and the sender; returns the
     response in wire format.
     """
 

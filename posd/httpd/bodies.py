@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
-#: Key of the body in the state of a request. It is set if the whole body arrived before the app started.
+#: Key of the body in the state of a request. The key is set if the whole body arrived before the app started.
 WHOLE = "whole"
 #: Longest time (s) for which the rest of a body is read and dropped after an early response.
 DRAIN_SECONDS = 2.0

@@ -391,8 +391,8 @@ def taken_out(fields: MutableMapping[str, Any]) -> list[dict[str, Any]] | None:
 #
 # An inherited descriptor is shared with other processes, so it stays blocking, and the thread waits in `write`.
 
-#: Maximum size of the waiting lines, and of the lines that are being written, in bytes. It is enough for about 3,000
-#: lines or 300 payments.
+#: Maximum size of the waiting lines, and of the lines that are being written, in bytes. The size is enough for about
+#: 3,000 lines or 300 payments.
 MAX_BYTES = 1_048_576
 #: Longest wait for the reader at the end of the process, in seconds. A working journal takes milliseconds.
 END_SECONDS = 0.5

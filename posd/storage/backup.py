@@ -51,7 +51,7 @@ _GZIP, _NOT_GZIP = b"\x1f\x8b", (EOFError, zlib.error, gzip.BadGzipFile)
 _SQLITE, _HEADER_BYTES = b"SQLite format 3\0", 100
 #: Minimum number of bytes to leave free on the database's disk, and on the disk on which a backup is unpacked.
 SPARE_BYTES = 64 * 1024 * 1024
-#: Folder for unpacked backups. They can be too large for a /tmp in memory.
+#: Folder for unpacked backups. Backups can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 
 #: System errors that another path can avoid.

@@ -33,7 +33,7 @@ _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Waiter(asyncio.Event):
-    """Subscription to a subject within a `with` block. It is set by a wanted change, and when posd stops."""
+    """Subscription to a subject within a `with` block. The waiter is set by a wanted change, and when posd stops."""
 
     def __init__(self, hub: "Hub", subject: str, wanted: Callable[[RecordedChange], bool]) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def advance_sequence(db: sqlite3.Connection, table: str, number: int) -> None:
 
 #: Columns of a row: the fields of `RecordedChange`, with the attentions as JSON.
 _COLUMNS = ", ".join(RecordedChange.__struct_fields__)
-#: Values of a row without its number. They are read by name, because a subclass has its fields in another order.
+#: Values of a row without its number. The values are read by name, because a subclass has its fields in another order.
 _VALUES = attrgetter(*RecordedChange.__struct_fields__[1:])
 _INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES ({next_number('changes')}, ?,?,?,?,?,?,?,?,?)"
 

@@ -27,7 +27,7 @@ log = structlog.get_logger("posd.store")
 #: Table of the callback keys in a backup. A database in use does not have this table.
 KEY_TABLE = "backup_key"
 
-#: Numbered SQL files, append-only. Each is one step of `user_version`. They are found by path, because
+#: Numbered SQL files, append-only. Each is one step of `user_version`. The files are found by path, because
 #: `importlib.resources` would also load the module for ZIP archives, which takes half a megabyte.
 _MIGRATIONS = Path(__file__).with_name("migrations")
 

@@ -104,7 +104,7 @@ class MergedKind(msgspec.Struct, frozen=True):
 
     @property
     def pruned(self) -> str:
-        """Table of the ids that retention removed."""
+        """Table of the ids whose records retention removed."""
         return f"pruned_{self.table}"
 
     @property

@@ -111,8 +111,8 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row whose time is from `before` to `until`.
 
-    Later rows are not old, even if their time is old, because the clock was behind. A time after `until` is ignored,
-    because the clock was ahead.
+    A row after this one is not old. If its time is before `before`, the clock was behind when the row was written. A
+    time after `until` is ignored, because the clock was ahead.
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file

@@ -191,7 +191,7 @@ class Salvaged:
                 self.ids |= {identity} - {""}
 
     def _keep(self, table: str, values: Sequence[Value]) -> None:
-        """Insert an id that retention removed."""
+        """Insert the id of a record that retention removed."""
         places = ", ".join("?" * len(values))
         with suppress(sqlite3.OperationalError):  # an older schema has no such table, so the entry is of another table
             insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant

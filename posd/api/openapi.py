@@ -351,7 +351,7 @@ REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 #: Calls that start something.
 STARTING = frozenset(route.name for route in routes.ALL if route.method == STARTS)
 
-#: Key for all calls without an example of their own for a code.
+#: Key of a code's example for every call that has no own example of the code.
 EVERY_CALL = "*"
 
 

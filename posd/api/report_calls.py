@@ -1,4 +1,4 @@
-"""Calls on the report and on shifts. Their code is loaded by the first call, because most daemons never need it."""
+"""Calls on the report and on shifts. The first call loads their code, because most daemons never need the code."""
 
 import asyncio
 from datetime import timedelta

@@ -28,7 +28,7 @@ def acting_as_owner(file: Path) -> Iterator[None]:
         yield
         return
     before = os.geteuid(), os.getegid(), os.getgroups()
-    os.seteuid(0)  # even inside a block for the owner of another folder
+    os.seteuid(0)  # root again, if a block for the owner of another folder is active
     try:
         if (owner := _owner(file)) is not None:
             os.setgroups(owner[2])

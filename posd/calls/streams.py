@@ -187,7 +187,7 @@ class SlowReaderDetector(msgspec.Struct, eq=False):
     _since: float = 0.0
 
     def wrote(self) -> None:
-        """Record the number of unread bytes after a write. A write hides progress, so call `look` before it."""
+        """Record the number of unread bytes after a write. A write hides progress, so call `look` before a write."""
         lying = self.untaken()
         if not self._lying:
             self._since = self.clock()

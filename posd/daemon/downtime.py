@@ -20,7 +20,7 @@ from posd.base.problems import RemedyStep
 from posd.base.times import iso
 from posd.payments.model import LastSearch, SearchResult
 
-#: Longest harmless absence, in seconds. A terminal still makes further attempts after it.
+#: Longest harmless absence, in seconds. After such an absence, a terminal still makes further attempts.
 MOST_SECONDS = 240.0
 
 

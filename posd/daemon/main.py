@@ -125,7 +125,7 @@ def run(config: Config, refused: tuple[ConfigProblem, ...] = ()) -> int:
 def _why(error: Exception, database: Path) -> str:
     """Return why posd cannot start.
 
-    If posd has no access to some of its files, for example after a copy by root, the text names them.
+    If posd has no access to some of its files, for example after a copy by root, the text names these files.
     """
     closed = closed_to_us(database) if isinstance(error, StoreError | KeyFileError | TlsError) else []
     if not closed:

@@ -135,8 +135,8 @@ def ca_reasons(ca: CertificateInfo, now: datetime) -> tuple[str, ...]:
 def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime) -> bool:
     """Return whether `following`, the next CA, must sign.
 
-    It must sign if `ca` has ended, or if `ca` ends soon and there was enough time to install the next CA. A new
-    certificate of `ca` would end with `ca`, and would have to be renewed at once.
+    The next CA must sign if `ca` has ended, or if `ca` ends soon and there was enough time to install the next CA. A
+    new certificate of `ca` would end with `ca`, and would have to be renewed at once.
     """
     left, waited = ca.days_left(now), (now - following.not_before).days
     return left < 1 or (left < RENEWAL_DAYS and waited >= OVERLAP_DAYS // 2)

@@ -92,7 +92,7 @@ def publish_ca(made: TlsFiles, directory: Path) -> None:
 
 
 def given(made: TlsFiles) -> Subjects | None:
-    """Return the names from `init`, or None if they are unreadable. An earlier version did not store them."""
+    """Return the names from `init`, or None if they are unreadable. An earlier version did not store the names."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(made.given.read_bytes(), type=Subjects)
     return None

@@ -31,7 +31,7 @@ from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention
 
-#: Errors from decoding a damaged row. SQLite's own errors are not among them.
+#: Errors from decoding a damaged row. SQLite's own errors are not included.
 MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
 #: Errors from reading a damaged database.
 UNREADABLE = (sqlite3.Error, *MEANINGLESS)
@@ -242,7 +242,7 @@ def without_row(db: sqlite3.Connection, kind: MergedKind) -> set[str]:
 
 
 def keep_removed(db: sqlite3.Connection, kind: MergedKind) -> None:
-    """Apply the removals of retention in `old`: copy its removed ids, and delete their rows in `db`."""
+    """Apply the removals of retention in `old`: copy the ids of removed records, and delete these in `db`."""
     query = f"SELECT {kind.key} FROM main.{kind.table} JOIN old.{kind.pruned} USING ({kind.key})"
     for (identity,) in db.execute(query).fetchall():
         kind.forget(db, identity)

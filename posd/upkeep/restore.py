@@ -306,6 +306,6 @@ class Restore(msgspec.Struct, eq=False):
 
 
 def _nothing(db: sqlite3.Connection) -> tuple[int, TakenCounts]:
-    """Return an empty result of `take_over`, for a file that may have used any numbers."""
+    """Skip the numbers that an unreadable file may have used. Return an empty result of `take_over`."""
     merge.leave_out_numbers(db)
     return changes.last_seq(db) + 1, dict.fromkeys(("taken_over", "by_id", "print_jobs", "print_jobs_by_id"), 0)

@@ -247,7 +247,7 @@ def _write(db: sqlite3.Connection, path: Path) -> None:
 
 def taken_over(db: sqlite3.Connection) -> list[UnknownPayment]:
     """Return the payments recorded from only an id since the last confirmation, the oldest first."""
-    from posd.upkeep.takeover import REASON  # as in `_compare`
+    from posd.upkeep.takeover import REASON  # imported only here, as in `_compare`
 
     query = (
         "SELECT t.client_transaction_id, t.terminal, t.created_at, t.phase, t.outcome ->> 'result' FROM transactions t"

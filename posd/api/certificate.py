@@ -38,7 +38,7 @@ RENEWAL_PAUSE_SECONDS = 3600.0
 HELPED_PAUSE_SECONDS = 10.0
 #: Time-out of a renewal, in seconds. A renewal takes about one second.
 RENEWAL_SECONDS = 120.0
-#: In this number of days before a new CA begins to sign, the health check is degraded.
+#: Number of days before a new CA begins to sign, from which the health check is degraded.
 NEW_CA_DAYS = 90
 #: Seconds between two reminders of the operator.
 REMINDER_SECONDS = 86_400.0

@@ -81,7 +81,8 @@ _OPEN = (
     f" WHERE {rows.OPEN} GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: SQL that counts attentions by code. It runs on the database thread, because attentions can accumulate for years.
+#: SQL that counts attentions by code. The query runs on the database thread, because attentions can accumulate for
+#: years.
 _ATTENTION = (
     "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
     " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"

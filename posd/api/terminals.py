@@ -100,8 +100,8 @@ class TerminalCalls(msgspec.Struct, eq=False):
     async def list_terminals(self, request: Request) -> Response:
         """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
 
-        With `check=true` the call waits for probes of terminals without a recent probe. Otherwise they run in the
-        background.
+        With `check=true` the call waits for probes of terminals without a recent probe. Without it, the probes run in
+        the background.
         """
         query = request.state.query
         if query["check"]:

@@ -1,7 +1,7 @@
 """Operation types, one row each: request to the terminal, effect on money, and allowed following operations.
 
-The terminal API describes only the charge completely. For the other types it gives only their names in events and
-their references. The paths here are assumptions (`posd.config.profile`). To add an operation, add a word to
+The terminal API describes only the charge completely. For the other types the terminal API gives only the names in
+events and the references. The paths here are assumptions (`posd.config.profile`). To add an operation, add a word to
 `OperationType` and a row here. The meaning of a reply does not depend on the type: see `posd.payments.answers`.
 """
 

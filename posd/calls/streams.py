@@ -177,8 +177,8 @@ def wants_stream(request: Request) -> bool:
 class SlowReaderDetector(msgspec.Struct, eq=False):
     """Detector of a client that reads nothing.
 
-    It measures the seconds without progress, also while the socket is not full. `untaken` returns the number of unread
-    bytes, and `clock` the time in seconds.
+    The detector measures the seconds without progress, also while the socket is not full. `untaken` returns the number
+    of unread bytes, and `clock` the time in seconds.
     """
 
     untaken: Callable[[], int]

@@ -61,7 +61,7 @@ FAMILIES = table(Path(__file__).with_name("metrics.txt").read_text("utf-8") + pr
 
 #: Maximum number of connections of the loopback listener. Prometheus uses one.
 MAX_CONNECTIONS = 8
-#: Seconds after which a connection without a request is closed. After a response it is closed at once.
+#: Seconds after which a connection without a request is closed. After a response the connection is closed at once.
 KEEP_ALIVE_SECONDS = 10.0
 
 

@@ -211,7 +211,7 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
 
 
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
-    """Return id -> rowid in `old`, in the order of `old`, of each row that `db` lacks or has in an older state.
+    """Return the rows of `old` that `db` lacks or has in an older state, as id -> rowid, in the order of `old`.
 
     A row whose record has more rows in `old` is included too. Row numbers cannot show this, because both files may have
     continued from the same older copy.

@@ -1,9 +1,9 @@
 """Retention: removal of records that ended before the configured number of days.
 
 Retention runs daily and at an operator's request. A run works in small steps through the store's writer. A step is a
-function of the writer, which runs between the functions of payments. Several steps share a COMMIT. A daily run then
-pauses for several times the duration of the step. A run can end after any step. The next run starts again with the
-oldest remaining records.
+function of the writer, which runs between the functions of payments. Several steps share a COMMIT. After these steps, a
+daily run pauses for several times as long as they took. A run can end before each pause. The next run starts again with
+the oldest remaining records.
 
 The scan for old records reads an index, from the oldest record on. A removal checks again inside its commit, because a
 till may have derived another payment since the scan. A removal takes few records at a time, because it runs between
@@ -59,7 +59,7 @@ LONGEST_SHIFT = timedelta(days=92)
 #: Number of pages that one function removes, and number of such functions in a commit.
 PAGES_A_FUNCTION = 8
 CUTS_A_COMMIT = 8
-#: Pause of a daily run, as a multiple of the step's duration. A requested run has no pause.
+#: Pause of a daily run, as a multiple of the duration of the steps before it. A requested run has no pause.
 PAUSES = 10.0
 #: Number of attempts to empty the log, and seconds between them. A backup may be reading the log.
 LOG_TRIES = 5

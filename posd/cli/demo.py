@@ -56,7 +56,7 @@ PLANS: Sequence[tuple[str, str, Mapping[str, Decimal]]] = (
 DEFAULT_SPEED = 10.0
 #: Longest time of a simulated payment at speed 1, in seconds, with a margin. If a payment takes longer, the demo fails.
 LONGEST_CHARGE_SECONDS = 60.0
-#: Seconds that a slow machine may need for a charge in addition, at any speed.
+#: Additional seconds for a charge on a slow machine, at any speed.
 CHARGE_MARGIN_SECONDS = 15.0
 #: Seconds between two checks that both processes run.
 CHECK_SECONDS = 0.5

@@ -12,7 +12,7 @@ from posd.base.text import shown
 from posd.cli.app import times
 from posd.cli.app.times import TimeCell
 
-#: Content of a cell: one line or several, each kept on one line.
+#: Content of a cell: one text, or several, each of which begins a new line.
 Lines: TypeAlias = str | Sequence[str]
 #: Cells of a row of a table.
 Cells: TypeAlias = Sequence[Lines]

@@ -192,7 +192,7 @@ def of_file(name: str) -> Iterator[Iterator[bytes]]:
         with open(name, "rb") as stream:  # noqa: PTH123 - the name as it was typed, such as /dev/fd/3
             yield _pieces(stream)
     except OSError as error:
-        if error.filename != name:  # the block raised it: an error of the output
+        if error.filename != name:  # an error of the output, which the block raised
             raise
         raise NoLog(say("logs", "not_read", file=name, reason=error.strerror)) from error
 

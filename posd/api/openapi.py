@@ -395,7 +395,7 @@ class Examples(msgspec.Struct, frozen=True):
 
 
 def _as_sent(value: Any) -> Any:
-    """Return examples of responses, with repeated members as text."""
+    """Return examples of responses. The members in `REPEATED` are encoded as posd sends them."""
     if isinstance(value, list):
         return [_as_sent(item) for item in value]
     if not isinstance(value, dict):

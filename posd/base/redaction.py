@@ -126,8 +126,8 @@ class _Piece:
         for url in _CALLBACK.finditer(text) if stray else ():
             span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
             self._of_urls.append(self._original(span, [*self._levels, *stray]))
-        # A run can begin or end with other text, such as an undecoded escape. So its first and its last characters may
-        # be a token.
+        # Other text, such as an undecoded escape, can stand before or after a token in a run. So a token may be at the
+        # start or at the end of the run.
         self._places = [
             at
             for found in _RUN.finditer(self._text)

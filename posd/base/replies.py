@@ -97,7 +97,7 @@ class CallbackResult(Enum):
     QUARANTINE_LIMIT = ("quarantine_limit", 429, "nothing", True, LATER)  # the terminal has used its budget of the day
     DISK_NEARLY_FULL = ("disk_nearly_full", 503, "nothing", True, SOON)  # the remaining space is for usable callbacks
     NOT_STORED = ("not_stored", 503, "nothing", False, SOON)  # the commit failed, or posd is stopping
-    NO_ROOM = ("no_room", 503, "nothing", False, SOON)  # bodies that are being read use all memory for bodies
+    NO_ROOM = ("no_room", 503, "nothing", False, SOON)  # the memory for bodies is full
     FAILED = ("failed", 500, "nothing", False, SOON)  # internal fault of posd
     TOO_SLOW = ("too_slow", 408)
     TOO_LARGE = ("too_large", 413, "nothing", True)

@@ -216,7 +216,7 @@ class LocalApp:
         """`others`: text for the problem of an unknown path, about where other calls are served."""
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
-        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # no time limit, as a page is in memory while it is built
+        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # no time limit, which bounds the pages in memory
         self._passed = 0  # bytes of bodies and responses since memory was last returned
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}

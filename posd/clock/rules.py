@@ -189,7 +189,7 @@ def witness(kernel: Kernel, terminals: TerminalTimes) -> ClockWitness | None:
 
 
 def asks(found: Doubt | None, reading: ClockReading, kept: StoredClock | None) -> bool:
-    """Return whether a source is needed, to end a doubt or to advance the confirmed time at once."""
+    """Return whether the kernel or events must confirm the clock, to end a doubt or to advance the confirmed time."""
     if found is not None:
         return found in ENDED_BY_WITNESS
     return kept is not None and reading.wall - kept.confirmed > NIGHT

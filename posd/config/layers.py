@@ -63,7 +63,7 @@ class Layers(msgspec.Struct):
     def origin(self, key: str) -> tuple[Path, str]:
         """Return the file of a key such as `terminals[3].serial`, and the key in that file.
 
-        For a missing key, return the file that has the longest beginning of the key.
+        For a missing key, return the file with the longest matching prefix of the key.
         """
         best, longest, own = self.first, 0, key
         for layer in self.files:

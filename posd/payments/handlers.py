@@ -293,7 +293,7 @@ class TransactionCalls:
     config: Config
     #: Number of refused starts since the start of the process, by problem code.
     refused: Counter[str] = field(default_factory=Counter)
-    #: Durations of acknowledged starts.
+    #: Durations of the starts that the terminal accepted.
     acknowledged: Histogram = field(default_factory=lambda: Histogram(START_BOUNDS))
     summing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOTALS_AT_ONCE))
 

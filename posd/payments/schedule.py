@@ -199,7 +199,7 @@ class NotStartedProof(msgspec.Struct, frozen=True):
 
 
 def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotStartedProof:
-    """Count the reply to an abort sent at `asked`. A reply that may show a running payment restarts the rounds."""
+    """Count the reply to an abort sent at `asked`. A reply that may show a running payment restarts the proof."""
     match answer:
         case AbortAnswer.NOTHING_RUNNING:
             if rounds.second_due is None:

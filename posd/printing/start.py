@@ -113,7 +113,7 @@ class PrintTurns:
 def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | None) -> tuple[PrintJob, bool]:
     """Record a new job (inside the commit). Return the record, and whether this call recorded it.
 
-    `problem`: why the job cannot be sent, or None. Raise it, or Problem unknown_original or pruned.
+    `problem`: why the job cannot be sent, or None. Raise `problem`, or Problem unknown_original or pruned.
     """
     if (known := rows.find(unit.db, draft.print_job_id)) is not None:
         return known, False  # a webhook arrived before the call

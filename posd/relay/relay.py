@@ -46,8 +46,9 @@ gauge posd_relay_state_timestamp_seconds - When the stream last acknowledged tha
 """
 FAMILIES = table(_TABLE + process_table("posd_relay"))
 
-#: Kinds of messages, and of unreachable parts.
+#: Kinds of messages.
 KINDS = ("begin", "changes", "lost", "state")
+#: Parts that can be unreachable.
 AWAY = ("posd", "stream")
 
 

@@ -142,7 +142,7 @@ class Settings:
 
     @property
     def scenario_name(self) -> str:
-        """Name of the scenario of payments without a choice."""
+        """Name of the scenario for payments that choose none."""
         return self.scenario if self.scenario_file is None else self.scenario_file.stem
 
     @property

@@ -33,7 +33,7 @@ class Simulator:
         self.settings = settings
         #: Clock of this terminal.
         self.clock = clock or make_clock(settings)
-        #: What really happened. The ledger and the parts below exist after the start.
+        #: Record of what the terminal did. The ledger and the parts below exist after the start.
         self.ledger: Ledger
         #: Part that replies to starts, aborts and searches. `hand` and `arm` are manual controls.
         self.terminal: PaymentTerminal

@@ -124,7 +124,7 @@ class Payment:
     _canceling: bool = False
     #: Event that ends the wait for the next step, because the steps changed or the step is due at once.
     _disturbed: asyncio.Event = field(default_factory=asyncio.Event)
-    #: Number of next steps that are due at once.
+    #: Number of next steps to take without waiting.
     _hurried: int = 0
 
     def __post_init__(self) -> None:

@@ -299,10 +299,10 @@ class TerminalAddresses:
         If that depends on its certificate, return the fingerprint that the certificate must have.
 
         An address alone is no proof, because another device can get it. A device with the same certificate is the same
-        device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and for
-        a start before a restart of posd. Then a pinned terminal counts as the same at each address, because only the
-        pinned device is called. Without a pin, an equal address counts as the same device. In the cloud every start
-        has the same address, and its path has the serial.
+        device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and if
+        posd was restarted since the payment was sent. Then a pinned terminal counts as the same at each address,
+        because only the pinned device is called. Without a pin, an equal address counts as the same device. In the
+        cloud every start has the same address, and its path has the serial.
         """
         if not self.on_lan:
             return True

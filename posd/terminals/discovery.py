@@ -280,7 +280,7 @@ class Browser(AsyncServiceBrowser):
         """Handle the records of a packet."""
         spelled = [RecordUpdate(self._spelled(item.new), item.old) for item in records]
         for item in records:
-            # For a new address, the library would look up the services of the host under their received spelling.
+            # For a new address, the library itself reads the services of the host, with their names as received.
             if item.old is None and item.new.type in (_TYPE_A, _TYPE_AAAA):
                 services = zc.cache.async_entries_with_server(item.new.name)
                 spelled += [RecordUpdate(self._spelled(service), None) for service in services]

@@ -220,8 +220,8 @@ class FleetTerminal:
     async def choose(self) -> str | None:
         """Return the base URL for a call, or None if no address is known, or it is unclear which device to call.
 
-        If the device at the address reports another serial, the address is returned all the same: the device may have
-        received earlier starts, for which posd searches there. Callers that start something check `conflict`.
+        An address whose device reports another serial is returned too. The device may have received earlier starts, and
+        posd searches for them there. Callers that start something check `conflict`.
 
         If there are several announced addresses, they are probed first. So a call is sent once, and to an address that
         replies, if there is one. If no proof shows which device is the terminal, the probes also show whether several

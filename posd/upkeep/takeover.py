@@ -302,7 +302,8 @@ class _TakeOver:
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
         """Record an id without a readable row.
 
-        The id is in doubt until its record, the terminal or an operator resolves it.
+        The payment or print job is in doubt until its record is found, the terminal reports its end, or an operator
+        resolves it.
         """
         reason = "a restore found its id in the replaced database, but could not read its record"
         if history:

@@ -158,7 +158,7 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
     """Remove payments and print jobs that ended long ago.
 
     posd does so by itself once a day. It keeps records that are open or have an attention, and all others of their
-    chain. Of a removed record the id stays, with terminal and result, so that no payment is started twice. The removal
+    chain. The id, terminal and result of a removed record stay, so that no payment is started twice. The removal
     cannot be undone.
     """
     asked: dict[str, Any] = {} if older_than is None else {"older_than_days": older_than}

@@ -1,4 +1,4 @@
-"""The report on a terminal: first the payments, then the totals, then what is not settled."""
+"""Text form of the report: payments, totals, unsettled payments."""
 
 from collections.abc import Callable, Iterable, Sequence
 from textwrap import wrap

@@ -198,7 +198,7 @@ MOST = 200
 #: Maximum number of ended payments that are requested.
 MOST_RECENT = 100
 
-#: List of the shop -> path and filters of its call.
+#: Name of a list in `Shop` -> path and filters of its call.
 LISTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "open": ("/transactions", {"open": "true", "limit": str(MOST)}),
     "attention": ("/transactions", {"attention": "true", "limit": str(MOST)}),

@@ -127,7 +127,7 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
     ] = UNSET
     attention: Annotated[
         dict[str, int] | UnsetType,
-        Meta(description="as `open`: number of open attentions of payments and print jobs, by code"),
+        Meta(description="given with `open`: open attentions of payments and print jobs, by code"),
     ] = UNSET
 
 

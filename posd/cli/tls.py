@@ -160,7 +160,7 @@ def _present(config: Config, made: TlsFiles) -> str | None:
 @click.command()
 @click.option("--if-needed", is_flag=True, help="Only if it ends soon or lacks an address of this machine.")
 @click.option("--new-ca", is_flag=True, help="Make the next CA; the present one signs until shortly before its end.")
-@click.option("--end-old-ca", is_flag=True, help="Sign with the new CA from now on, when all terminals have it.")
+@click.option("--end-old-ca", is_flag=True, help="Sign with the new CA now. First install it on all terminals.")
 @click.option("--no-reload", is_flag=True, help="Do not notify the running posd, which loads it within a minute.")
 @json_option
 @click.pass_context

@@ -78,7 +78,7 @@ class Stretch(msgspec.Struct, frozen=True):
         Meta(description="the latest time that the clock showed meanwhile, at most 15 minutes too early"),
     ] = None
     set_ahead: Annotated[
-        bool, Meta(description="whether the clock was set ahead at the end; it was then slow even before `since`")
+        bool, Meta(description="`true`: the clock was slow even before `since`, and was then set ahead")
     ] = False
 
     def saying(self, wall: datetime) -> "Stretch":

@@ -55,7 +55,7 @@ class Difference(msgspec.Struct, frozen=True):
     client_transaction_id: Annotated[Uuid, Meta(description="the corrected payment")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
     before: Annotated[dict[str, Any], Meta(description="the earlier values")]
-    after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
+    after: Annotated[dict[str, Any], Meta(description="the values derived again, now stored")]
 
 
 class TransactionReport(msgspec.Struct):

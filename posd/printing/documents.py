@@ -219,7 +219,7 @@ class PrintDifference(msgspec.Struct, frozen=True):
     print_job_id: Annotated[str, Meta(description="the corrected print job")]
     fields: Annotated[tuple[str, ...], Meta(description="changed fields of the record; the names are posd's own")]
     before: Annotated[dict[str, Any], Meta(description="the earlier values")]
-    after: Annotated[dict[str, Any], Meta(description="the values that follow from the record, now stored")]
+    after: Annotated[dict[str, Any], Meta(description="the values derived again, now stored")]
 
 
 class PrintReport(msgspec.Struct):

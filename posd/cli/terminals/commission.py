@@ -56,7 +56,7 @@ say = partial(catalogue.say, "commission")
 @click.option("--print/--no-print", "printing", default=None, help="Print a page (without a question).")
 @click.option("--pay/--no-pay", default=None, help="Charge a card as well (without a question).")
 @click.option("--void/--no-void", default=None, help="Reverse that charge (without a question).")
-@click.option("--yes", is_flag=True, help="Ask nothing; without --pay, only cancel a payment and print a page.")
+@click.option("--yes", is_flag=True, help="Ask nothing; without --pay, abort a test payment and print a page.")
 @json_option
 @click.pass_context
 def commission(ctx: click.Context, /, output: Output, serial: str, yes: bool, **given: Any) -> None:

@@ -20,7 +20,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, S
 from posd.base.crashpoints import crash_point
 from posd.base.exposition import Histogram
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
-from posd.base.replies import UNPARSABLE, CallbackResult
+from posd.base.replies import UNPARSABLE, CallbackResult, RefusedBody
 from posd.httpd import bodies
 from posd.httpd.admission import RejectedTraffic
 from posd.httpd.allowance import Allowance
@@ -87,10 +87,6 @@ class _Callback(msgspec.Struct, frozen=True):
     send: ASGISendCallable
 
 
-class BodyBudgetFull(Exception):
-    """Error if there is no room for a body at present."""
-
-
 class BodyBudget:
     """Limits of the bytes of bodies in memory, in total and for one subject.
 
@@ -107,7 +103,7 @@ class BodyBudget:
     def reserve(self, subject: str) -> Iterator[Callable[[int], None]]:
         """Reserve the share of one body for the block.
 
-        Yield a function that reserves room for a number of further bytes, or raises BodyBudgetFull.
+        Yield a function that reserves room for a number of further bytes, or raises RefusedBody.
         """
         free, taken = SMALL_BYTES, 0
         if not self.bodies.try_take(subject):  # this subject has no further bodies with uncounted bytes
@@ -122,7 +118,7 @@ class BodyBudget:
                 return
             size, own = self.size, self.of_subject
             if size.used() + rest > size.room or own.used(subject) + rest > own.room:
-                raise BodyBudgetFull
+                raise RefusedBody(CallbackResult.NO_ROOM, "the memory for bodies is full")
             size.take(amount=rest)
             own.take(subject, rest)
             taken += rest
@@ -214,17 +210,17 @@ class WebhookApp:
                 if (place := call.scope["state"]["place"]) is not None:
                     place.keep()
                 return await self._take(call, take)
-        except BodyBudgetFull:
+        except RefusedBody as refused:
             self._noise.note("no_room", call.peer)
             await call.row.inbox.broke_off(call.identity)
-            reply = CallbackResult.NO_ROOM
+            reply = refused.result
             await bodies.refuse(call.receive, call.send, reply.status, _retry(reply))
             return reply.status
 
     async def _take(self, call: _Callback, take: Callable[[int], None]) -> int:
         """Read the body of an authentic callback, and respond. Return the status, or 0 if the client has disconnected.
 
-        Raise BodyBudgetFull before any response.
+        Raise RefusedBody before any response.
         """
         row, identity, scope = call.row, call.identity, call.scope
         try:

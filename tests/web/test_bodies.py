@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from posd.api import webhooks
+from posd.base.replies import RefusedBody
 from posd.httpd import bodies
 
 LIMIT = 100
@@ -124,14 +125,14 @@ def test_the_memory_for_bodies_is_limited_in_total_and_for_each_subject() -> Non
         first, again = of_first.enter_context(room.reserve("a")), of_again.enter_context(room.reserve("a"))
         b, c = (stack.enter_context(room.reserve(subject)) for subject in "bc")
         first(free + 60)
-        with pytest.raises(webhooks.BodyBudgetFull):
+        with pytest.raises(RefusedBody):
             again(free + 1)
         b(free + 40)
         c(free)
-        with pytest.raises(webhooks.BodyBudgetFull):
+        with pytest.raises(RefusedBody):
             c(1)
         of_again.close()
-        with pytest.raises(webhooks.BodyBudgetFull):
+        with pytest.raises(RefusedBody):
             c(1)
         of_first.close()
         c(60)
@@ -144,7 +145,7 @@ def test_a_small_body_always_has_room_and_a_large_body_returns_its_room() -> Non
         with room.reserve("small") as small:
             small(webhooks.SMALL_BYTES // 2)
             small(webhooks.SMALL_BYTES // 2)
-            with pytest.raises(webhooks.BodyBudgetFull):
+            with pytest.raises(RefusedBody):
                 small(1)
     with room.reserve("another") as another:
         another(webhooks.SMALL_BYTES + 100)
@@ -157,7 +158,7 @@ def test_after_the_first_bodies_of_a_subject_every_byte_counts() -> None:
             stack.enter_context(room.reserve("a"))(webhooks.SMALL_BYTES)
         one_more = stack.enter_context(room.reserve("a"))
         one_more(50)
-        with pytest.raises(webhooks.BodyBudgetFull):
+        with pytest.raises(RefusedBody):
             one_more(1)
         stack.enter_context(room.reserve("b"))(webhooks.SMALL_BYTES)
     with room.reserve("a") as again:

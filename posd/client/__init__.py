@@ -15,9 +15,10 @@ payment is not paid, and the till can forget the id. Otherwise the till keeps th
 
 from typing import TYPE_CHECKING, Any
 
-from posd.client.calls import Amount, Payment, Posd, Print
+from posd.client.calls import Payment, Posd, Print
 from posd.client.connection import DEFAULT_SOCKET
 from posd.client.documents import ForeignAnswer, OutcomeUnknown, PosdError, Problem, Unreachable
+from posd.client.operations import Amount, Effect, Paid, Reserved, Reversed
 from posd.client.states import (
     Approved,
     Attention,
@@ -26,7 +27,6 @@ from posd.client.states import (
     Check,
     Declined,
     Display,
-    Effect,
     Evidence,
     Failure,
     FeedChange,
@@ -34,12 +34,9 @@ from posd.client.states import (
     Notice,
     NotStarted,
     Outcome,
-    Paid,
     PrintJob,
     Receipt,
     Rejected,
-    Reserved,
-    Reversed,
     State,
     StillOpen,
     StillPrinting,

@@ -8,9 +8,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
-from posd.client import calls, connection, plans, states
-from posd.client.calls import Id, PaymentCalls, PrintCalls, Reads, Starts
+from posd.client import calls, connection, operations, plans, states
+from posd.client.calls import PaymentCalls, PrintCalls, Reads, Starts
 from posd.client.documents import OutcomeUnknown, PosdError, Problem
+from posd.client.operations import Id
 from posd.client.store import StoredPayment
 
 if TYPE_CHECKING:
@@ -144,9 +145,9 @@ class AsyncPrint(PrintCalls[Answer[states.PrintJob]]):
 class AsyncPosd(
     Starts[
         Answer[AsyncPayment],
-        Answer[AsyncPayment[states.Paid]],
-        Answer[AsyncPayment[states.Reserved]],
-        Answer[AsyncPayment[states.Reversed]],
+        Answer[AsyncPayment[operations.Paid]],
+        Answer[AsyncPayment[operations.Reserved]],
+        Answer[AsyncPayment[operations.Reversed]],
         Answer[AsyncPrint],
     ],
     Reads[

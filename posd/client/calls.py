@@ -12,19 +12,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import TracebackType
-from typing import Any, Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast
 from uuid import UUID
 
-from posd.client import plans, states
+from posd.client import operations, plans, states
 from posd.client.connection import Connection, socket_path
 from posd.client.documents import OutcomeUnknown, PosdError, Problem
+from posd.client.operations import Amount, Id, Json, Operations, PaidOne, ReservedOne, ReversedOne
 from posd.client.store import Store, StoredPayment
-
-Id: TypeAlias = UUID | str
-Json: TypeAlias = Mapping[str, object]
-#: A part of an amount, or a whole amount as one sum, which is sent as `subtotal_iva0`.
-Number: TypeAlias = Decimal | int | str
-Amount: TypeAlias = Number | Mapping[str, Number | Mapping[str, Number]]
 
 # Amounts are checked before a call, by the same rules as in posd: exact numbers, known members, a sum above 0.
 
@@ -122,9 +117,6 @@ def print_job_id(given: str) -> str:
 # `Awaitable[Transaction]`.
 
 AnyOne = TypeVar("AnyOne", covariant=True)
-PaidOne = TypeVar("PaidOne", covariant=True)
-ReservedOne = TypeVar("ReservedOne", covariant=True)
-ReversedOne = TypeVar("ReversedOne", covariant=True)
 Printed = TypeVar("Printed", covariant=True)
 Payments = TypeVar("Payments", covariant=True)
 PrintJobs = TypeVar("PrintJobs", covariant=True)
@@ -146,28 +138,6 @@ CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
     "transaction_reference": str,
     "not_after": plans.moment,
 }
-
-
-class StartFields(TypedDict, total=False):
-    """Arguments of each call that starts a payment, besides its id and amount (see `Starts`)."""
-
-    terminal: str | None
-    sale: str | None
-    metadata: Json | None
-    options: Json | None
-    additional: bool
-    repeat: bool  # an older name of `additional`
-    not_after: datetime | None
-
-
-class DerivedFields(StartFields, total=False):
-    """Arguments of each call that starts an operation on another payment.
-
-    A call names that payment by one of the two ids.
-    """
-
-    original: Id | None
-    transaction_reference: Id | None
 
 
 class ListFilters(TypedDict, total=False):
@@ -196,7 +166,9 @@ class PrintFilters(ListFilters, total=False):
     external_reference: str | None
 
 
-class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
+class Starts(
+    Operations[PaidOne, ReservedOne, ReversedOne], Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]
+):
     """Calls that start a payment or a print job, with one method for each operation type.
 
     `id`: a UUID that the till has created **and stored** before the call (the client's `store` does that). A repeated
@@ -273,34 +245,6 @@ class Starts(ABC, Generic[AnyOne, PaidOne, ReservedOne, ReversedOne, Printed]):
         first = {"type": kind, "amount": parts, "original": None, "transaction_reference": None}
         body = plans.put("", {**first, **known}).body
         return self._begin(StoredPayment(identity, body, datetime.now(UTC)), None)
-
-    def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> PaidOne:  # noqa: A002 - the field's name
-        """Charge a card."""
-        return cast(PaidOne, self._start("charge", id, amount, fields, StartFields, whole=False))
-
-    def pre_auth(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> ReservedOne:  # noqa: A002
-        """Reserve an amount on a card, to capture it later."""
-        return cast(ReservedOne, self._start("pre-auth", id, amount, fields, StartFields, whole=False))
-
-    def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> ReservedOne:  # noqa: A002
-        """Change the amount that a pre-authorization reserves."""
-        return cast(ReservedOne, self._start("re-auth", id, amount, fields, DerivedFields, whole=False))
-
-    def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
-        """Charge the amount that a pre-authorization reserves, or a part of that amount."""
-        return cast(PaidOne, self._start("capture", id, amount, fields, DerivedFields, whole=False))
-
-    def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> PaidOne:  # noqa: A002
-        """Add a tip to an approved charge."""
-        return cast(PaidOne, self._start("post-tip", id, amount, fields, DerivedFields, whole=False))
-
-    def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Reverse a charge, a capture or a pre-authorization. No amount is needed."""
-        return cast(ReversedOne, self._start("void", id, amount, fields, DerivedFields, whole=True))
-
-    def refund(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> ReversedOne:  # noqa: A002
-        """Refund a charge or a capture, or only a part of it (`amount`)."""
-        return cast(ReversedOne, self._start("refund", id, amount, fields, DerivedFields, whole=True))
 
     def start(self, payment: StoredPayment) -> AnyOne:
         """Start a stored payment. If it was started before, return its handle.
@@ -544,7 +488,7 @@ class Print(PrintCalls[states.PrintJob]):
 
 
 class Posd(
-    Starts[Payment, Payment[states.Paid], Payment[states.Reserved], Payment[states.Reversed], Print],
+    Starts[Payment, Payment[operations.Paid], Payment[operations.Reserved], Payment[operations.Reversed], Print],
     Reads[
         Iterator[states.Transaction],
         Iterator[states.PrintJob],

@@ -7,83 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from posd.client import documents
 from posd.client.documents import SAME_CALL, Document, PosdError
-
-# Effects of an operation on the customer's money. They repeat `posd.base.operations`, because the client imports no
-# other part of posd.
-
-
-class _ThreeValued(Enum):
-    """Effect of an operation, for `match`: yes, no, or unclear.
-
-    An effect has no truth value, and can only be compared with an effect. Any other use raises TypeError with the
-    correct code.
-    """
-
-    def __bool__(self) -> NoReturn:
-        raise TypeError(f"{self} is neither true nor false: {self._write()}")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ThreeValued):  # a result False would look like "not paid"
-            raise TypeError(f"{self} cannot be compared with {other!r}: {self._write()}")
-        return self is other
-
-    __hash__ = Enum.__hash__
-
-    @classmethod
-    def _write(cls) -> str:
-        done, undone, unclear = (str(each) for each in cls)
-        return (
-            f"there are three answers. Write `match outcome.{cls.__name__.lower()}:` with `case {done}:`, "
-            f"`case {undone}:` and `case {unclear}:` (a person looks, and nothing is paid again before)"
-        )
-
-
-class Paid(_ThreeValued):
-    """Effect of a charge, a capture or a tip.
-
-    `PAID`: the customer has paid (`authorized_amount` can be less than the requested amount). `NOT_PAID`: the customer
-    has certainly not paid; pay again under a new id. `UNCLEAR`: an operator has to check before anything is paid again.
-    """
-
-    PAID = "paid"
-    NOT_PAID = "not_paid"
-    UNCLEAR = "unclear"
-
-
-class Reserved(_ThreeValued):
-    """Effect of a pre-auth or a re-auth. Nothing is paid before a capture."""
-
-    RESERVED = "reserved"
-    NOT_RESERVED = "not_reserved"
-    UNCLEAR = "unclear"
-
-
-class Reversed(_ThreeValued):
-    """Effect of a void or a refund: money returned, or a reservation released."""
-
-    REVERSED = "reversed"
-    NOT_REVERSED = "not_reversed"
-    UNCLEAR = "unclear"
-
-
-#: Effect of an operation on the customer's money.
-Effect: TypeAlias = Paid | Reserved | Reversed
-
-#: Type of operation -> its effect.
-EFFECTS: dict[str | None, type[Effect]] = {
-    "charge": Paid,
-    "pre-auth": Reserved,
-    "re-auth": Reserved,
-    "capture": Paid,
-    "post-tip": Paid,
-    "void": Reversed,
-    "refund": Reversed,
-}
+from posd.client.operations import EFFECTS, Effect, Paid, Reserved, Reversed
 
 # Outcome of a transaction: five types, one for each result, for `match` and `assert_never`.
 

@@ -32,8 +32,8 @@ from posd.client import (
     documents,
     states,
 )
-from posd.client.calls import DerivedFields
-from posd.client.states import EFFECTS, TYPES, read_outcome
+from posd.client.operations import EFFECTS, DerivedFields
+from posd.client.states import TYPES, read_outcome
 from posd.payments.model import Result
 from tests.cli.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
 from tests.cli.processes import Answer, Stub

@@ -158,7 +158,7 @@ WRONG = {
     'Posd().charge(ID, 1, sales="x")': 'Unexpected keyword argument "sales"',
     "Posd().charge(ID, 1, original=ID)": 'Unexpected keyword argument "original"',
     'Posd().transactions(sold="x")': 'Unexpected keyword argument "sold"',
-    "Posd().void(ID, sale=3)": 'Argument "sale" to "void" of "Starts" has incompatible type "int"',
+    "Posd().void(ID, sale=3)": 'Argument "sale" to "void" of "Operations" has incompatible type "int"',
 }
 
 

@@ -1,9 +1,12 @@
 """Rules by which posd refuses a webhook with a valid token: each result, and the precedence of two rules."""
 
+import re
+from pathlib import Path
 from string import Formatter
 
 import pytest
 
+import posd
 from posd.base.replies import CallbackResult, UnreadableBody, refusal
 from posd.base.text import Language
 from posd.cli.explain import catalogue
@@ -82,3 +85,9 @@ def test_the_error_of_an_unreadable_body_keeps_its_reason_without_its_cause() ->
     alone = caught.value.alone()
     assert (alone.result, str(alone)) == (CallbackResult.NOT_JSON, str(caught.value))
     assert (alone.__cause__, alone.__traceback__) == (None, None)
+
+
+def test_each_reply_is_given_by_a_rule() -> None:
+    """No other test fails if no code gives a new reply."""
+    text = "\n".join(path.read_text("utf-8") for path in Path(posd.__file__).parent.rglob("*.py"))
+    assert set(re.findall(r"CallbackResult\.([A-Z_]+)", text)) >= set(CallbackResult.__members__)

@@ -111,7 +111,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "terminal_offline": ProblemRow(
         503,
         "The terminal cannot be reached",
-        "no address of the terminal is known, or an abort did not reach it",
+        "no address of the terminal is known, an abort did not reach it, or a reload changed it during the call",
         SAME_CALL,
     ),
     "identity_conflict": ProblemRow(

@@ -198,7 +198,7 @@ class Till:
                 return reply
 
     async def _release(self, identity: str, seconds: float) -> None:
-        """Let an operator release the terminal too early, then request an abort.
+        """Release the terminal too early as an operator, then request an abort.
 
         posd must refuse the abort, because the abort could stop another payment.
         """

@@ -15,7 +15,6 @@ from posd.api.openapi import EVERY_CALL, Examples
 from posd.base.problems import PROBLEMS
 from tests.openapi import released
 from tests.openapi.simulated import SERIAL, calling, opened
-from tests.openapi.texts import is_written
 from tests.support.daemon import Daemon
 
 DOCUMENT = released.today()
@@ -92,14 +91,3 @@ def test_every_example_of_a_problem_belongs_to_a_call() -> None:
         named = [name for calls in found if calls != EVERY_CALL for name in calls.split()]
         assert len(set(named)) == len(named), code
         assert [name for name in named if code not in of_calls[name]] == [], code
-
-
-def test_the_example_of_a_problem_is_a_text_of_the_code() -> None:
-    # The texts of invalid_request are composed. test_refusals.py compares these texts with the daemon's texts.
-    invented = [
-        f"{code} ({calls}): {fields['detail']}"
-        for code, found in EXAMPLES.problems.items()
-        for calls, fields in found.items()
-        if code != "invalid_request" and not is_written(fields["detail"])
-    ]
-    assert not invented, "\n".join(["posd/api/examples.json, problems: no code writes this", *invented])

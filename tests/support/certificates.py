@@ -47,38 +47,38 @@ class Leaf:
 
 
 def issued(
-    directory: Path,
-    authority: trustme.CA,
-    *names: str,
-    not_before: datetime = YESTERDAY,
-    not_after: datetime = LATER,
+    directory: Path, authority: trustme.CA, *names: str, not_before: datetime = YESTERDAY, not_after: datetime = LATER
 ) -> Leaf:
     """Return a certificate for these names and addresses, signed by a CA."""
     made = authority.issue_cert(*names, not_before=not_before, not_after=not_after)
-    leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
-    leaf.certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
-    leaf.private_key.write_bytes(made.private_key_pem.bytes())
-    return leaf
+    chain = b"".join(pem.bytes() for pem in made.cert_chain_pems)
+    return _written(directory, chain, made.private_key_pem.bytes())
 
 
 def self_signed(directory: Path, *names: str) -> Leaf:
     """Return a self-signed certificate that is not a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(LONG_AGO)
-        .not_valid_after(LATER)
-        .add_extension(x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False)
-        .sign(key, SHA256())
-    )
+    certificate = _begun("terminal", "terminal", key, *names).sign(key, SHA256())
+    return _written(directory, certificate.public_bytes(Encoding.PEM), _pem(key))
+
+
+def _begun(issuer: str, subject: str, key: ec.EllipticCurvePrivateKey, *names: str) -> x509.CertificateBuilder:
+    """Begin a certificate for these names and addresses. A CA has none."""
+    issued_by, named = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (issuer, subject))
+    builder = x509.CertificateBuilder(issued_by, named, key.public_key(), x509.random_serial_number(), YESTERDAY, LATER)
+    if not names:
+        return builder
+    return builder.add_extension(x509.SubjectAlternativeName(list(map(_alternative, names))), critical=False)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _written(directory: Path, certificate: bytes, key: bytes) -> Leaf:
     leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
-    leaf.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
-    leaf.private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    leaf.certificate.write_bytes(certificate)
+    leaf.private_key.write_bytes(key)
     return leaf
 
 
@@ -147,54 +147,22 @@ class PrivateCa:
         """Make the CA and a server certificate for these names. Return the CA's file and the certificate."""
         directory.mkdir(parents=True, exist_ok=True)
         authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-        root = self._begun("shop CA", authority).add_extension(
+        root = _begun("shop CA", "shop CA", authority).add_extension(
             x509.BasicConstraints(ca=True, path_length=self.path_length), critical=self.critical
         )
-        if self.key_usage:
-            usage = dict.fromkeys(_USAGES, False) | {"key_cert_sign": True, "crl_sign": True}
-            root = root.add_extension(x509.KeyUsage(**usage), critical=True)
-        leaf = self._begun("terminal", own).add_extension(
-            x509.SubjectAlternativeName([_alternative(text) for text in names]), critical=False
-        )
+        if self.key_usage:  # keyCertSign and cRLSign
+            usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+            root = root.add_extension(usage, critical=True)
+        leaf = _begun("shop CA", "terminal", own, *names)
         if self.identifiers:
             identifier = x509.SubjectKeyIdentifier.from_public_key(authority.public_key())
             root = root.add_extension(identifier, critical=False)
-            leaf = leaf.add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False
-            )
-        ca, shown, key = (directory / name for name in ("ca.pem", "leaf.crt", "leaf.key"))
-        (directory / "ca.key").write_bytes(authority.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        ca.write_bytes(root.sign(authority, SHA256()).public_bytes(Encoding.PEM))
-        shown.write_bytes(leaf.sign(authority, SHA256()).public_bytes(Encoding.PEM))
-        key.write_bytes(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        return ca, Leaf(shown, key)
-
-    @staticmethod
-    def _begun(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        texts = ("shop CA", subject)
-        issued_by, named = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in texts)
-        return (
-            x509.CertificateBuilder()
-            .issuer_name(issued_by)
-            .subject_name(named)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(YESTERDAY)
-            .not_valid_after(LATER)
-        )
-
-
-_USAGES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
+            by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+            leaf = leaf.add_extension(by, critical=False)
+        (directory / "ca.key").write_bytes(_pem(authority))
+        (directory / "ca.pem").write_bytes(root.sign(authority, SHA256()).public_bytes(Encoding.PEM))
+        signed = leaf.sign(authority, SHA256()).public_bytes(Encoding.PEM)
+        return directory / "ca.pem", _written(directory, signed, _pem(own))
 
 
 def _alternative(text: str) -> x509.GeneralName:

@@ -8,38 +8,24 @@ from pathlib import Path
 
 import pytest
 
-#: Tools that a bare Debian may lack -> packages with the tools.
-PACKAGES = {
-    "avahi-daemon": "avahi-daemon",
-    "bash": "bash",
-    "cc": "gcc libc6-dev",
-    "curl": "curl",
-    "faketime": "faketime libfaketime",
-    "fish": "fish",
-    "git": "git",
-    "go": "golang-go",
-    "groff": "groff-base",
-    "ip": "iproute2",
-    "java": "default-jdk-headless",
-    "initdb": "postgresql",
-    "javac": "default-jdk-headless",
-    "jq": "jq",
-    "man": "man-db",
-    "mount": "mount",
-    "nats-server": "nats-server",
-    "node": "nodejs",
-    "npm": "npm",
-    "nsenter": "util-linux",
-    "openssl": "openssl",
-    "php": "php-cli",
-    "postgres": "postgresql",
-    "ps": "procps",
-    "setpriv": "util-linux",
-    "shellcheck": "shellcheck",
-    "systemd-analyze": "systemd",
-    "unshare": "util-linux",
-    "zsh": "zsh",
+#: Packages of tools that a bare Debian may lack -> tools. The other tools have the name of their package.
+_TOOLS = {
+    "default-jdk-headless": "java javac",
+    "faketime libfaketime": "faketime",
+    "gcc libc6-dev": "cc",
+    "golang-go": "go",
+    "groff-base": "groff",
+    "iproute2": "ip",
+    "man-db": "man",
+    "nodejs": "node",
+    "php-cli": "php",
+    "postgresql": "initdb postgres",
+    "procps": "ps",
+    "systemd": "systemd-analyze",
+    "util-linux": "nsenter setpriv unshare",
 }
+_OWN = "avahi-daemon bash curl fish git jq mount nats-server npm openssl shellcheck zsh"
+PACKAGES = {tool: tool for tool in _OWN.split()} | {tool: name for name, of in _TOOLS.items() for tool in of.split()}
 PHP_CURL = next(Path("/usr/lib/php").glob("*/curl.so"), Path("curl.so"))
 #: Directories of administrators' tools. PATH of some users lacks these directories.
 SEARCH_PATH = os.pathsep.join(

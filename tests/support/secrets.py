@@ -9,49 +9,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-#: Place of a secret -> content. A test puts a value into each place. No value may be in the log.
-PLACES: Mapping[str, str] = {
-    "metadata": "what the till writes beside a payment",
-    "metadata_name": "its names are the till's as well",
-    "option": "further fields of a request",
-    "sale": "the till's key of the basket",
-    "unknown_field": "a field of a request that posd does not know, its name and its value",
-    "broken_request": "a till's body that is not JSON",
-    "query": "a query of a till's call",
-    "query_name": "a name in a query",
-    "path": "a path of a till's call",
-    "till_header": "a header of a till's call",
-    "operator": "who decided",
-    "note": "why",
-    "document": "what is printed",
-    "external_reference": "the till's reference of what is printed",
-    "header_value": "a header for terminals, in the configuration",
-    "header_file": "a header for terminals, in a file",
-    "header_credential": "a header for terminals, in a credential of systemd",
-    "event_metadata": "what an event echoes",
-    "receipt_holder": "a name on a receipt",
-    "receipt_card": "the digits of a card",
-    "receipt_authorization": "what the acquirer authorized it by",
-    "receipt_extra": "what else the acquirer says",
-    "failure": "the acquirer's words of a decline",
-    "refusal": "what a terminal answers when it refuses",
-    "reply_header": "a header of a terminal's answer",
-    "no_http": "an answer that is no HTTP",
-    "search_reply": "what a search answers",
-    "broken_event": "an authentic body that is no event",
-    "foreign_event": "an authentic event of another merchant's terminal",
-    "print_error": "a terminal's words of a print job that failed",
-    "broken_print": "an authentic body that is no print webhook",
-    "wrong_token": "a token that a stranger tries",
-    "stranger_path": "a path that a stranger calls",
-    "stranger_query": "its query",
-    "stranger_header": "a header that a stranger sends",
-    "stranger_host": "the Host that a stranger calls",
-    "stranger_body": "a body that a stranger sends",
-    "stranger_bytes": "bytes that are neither TLS nor HTTP",
-    "server_name": "the name that a stranger calls in TLS",
-    "fault": "the message of a fault of posd's own",
-}
+_PLACES = """
+metadata metadata_name option sale unknown_field broken_request query query_name path till_header operator note
+document external_reference header_value header_file header_credential event_metadata receipt_holder receipt_card
+receipt_authorization receipt_extra failure refusal reply_header no_http search_reply broken_event foreign_event
+print_error broken_print wrong_token stranger_path stranger_query stranger_header stranger_host stranger_body
+stranger_bytes server_name fault
+"""
+#: Places of secrets: configuration, calls of tills, replies of terminals, calls of strangers. A test puts a value into
+#: each place. No value may be in the log.
+PLACES = tuple(_PLACES.split())
 
 
 def marks() -> dict[str, str]:

@@ -12,9 +12,6 @@ from tests.crash.relay import Exchange
 if TYPE_CHECKING:
     from tests.crash.world import World
 
-#: Seconds that one call of the till waits for the end.
-PATIENCE_SECONDS = 0.25
-
 ACCEPTED = 202
 WEBHOOKS = "/webhooks/print-jobs/"
 
@@ -55,11 +52,10 @@ async def _put(world: "World", job: Job) -> None:
 async def _outcome(world: "World", job: Job) -> None:
     """Wait for the end of the job. If nothing can report the end, wait until posd has polled."""
     while True:
-        reply = await world.call("GET", f"/print-jobs/{job.identity}/outcome?timeout={PATIENCE_SECONDS}")
+        reply = await world.waited(f"/print-jobs/{job.identity}")
         if reply.status == 200:
             job.told.append(reply.json)
             return
-        assert reply.status == 202, f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
         asked = world.terminal.ledger.of("print_poll", print_job_id=job.identity)
         if reply.json["phase"] == "in_doubt" and asked and not _taken(world, job):
             return
@@ -104,15 +100,16 @@ def _received(world: "World", job: Job) -> int:
 async def online_faults(world: "World") -> list[str]:
     """Return the faults found by calls to the running daemon."""
     faults = []
+    changes = (await world.ok("GET", "/feed?limit=500"))["changes"]
+    newest = {change["id"]: (change["phase"], change["status"]) for change in changes if change["kind"] == "print_job"}
     for job in world.jobs:
         reply = await world.call("GET", f"/print-jobs/{job.identity}")
         if reply.status == 200:
             faults += [f"{job.identity}: {fault}" for fault in _job_faults(world, job, reply.json)]
+            if newest.get(job.identity) != (reply.json["phase"], reply.json["status"]):
+                faults.append(f"{job.identity}: the feed has {newest.get(job.identity)}, the job has {reply.json}")
         elif job.answered or _received(world, job):
             faults.append(f"{job.identity}: posd replies {reply.status} to a GET of the job")
-    if world.jobs:
-        changes = (await world.call("GET", "/feed?limit=500")).json["changes"]
-        faults += await _feed_faults(world, [change for change in changes if change["kind"] == "print_job"])
     return faults
 
 
@@ -137,16 +134,6 @@ def _job_faults(world: "World", job: Job, document: Any) -> Iterator[str]:
     wrong = [item for item in job.told if (item["status"], item["decided_by"]) != said[1:]]
     if wrong:
         yield f"the till received {wrong}, and posd has {said}"
-
-
-async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
-    newest = {change["id"]: (change["phase"], change["status"]) for change in changes}
-    faults = []
-    for job in world.jobs:
-        reply = await world.call("GET", f"/print-jobs/{job.identity}")
-        if reply.status == 200 and newest.get(job.identity) != (reply.json["phase"], reply.json["status"]):
-            faults.append(f"{job.identity}: the feed has {newest.get(job.identity)}, the job has {reply.json}")
-    return faults
 
 
 def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:

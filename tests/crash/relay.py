@@ -6,14 +6,13 @@ wire. The tests therefore see both sides of a lost reply.
 
 import asyncio
 import json
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.connections import shut
+from tests.support.proxy import Connection, Proxy, cut
 
 #: Exceptions of a broken connection on either side. A time-out is an OSError.
 BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
@@ -23,6 +22,7 @@ BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 class Exchange:
     """One request, and the status from the server behind the relay. The status is None without a reply."""
 
+    relay: "Relay" = field(repr=False)
     method: str
     path: str
     head: bytes
@@ -34,78 +34,46 @@ class Exchange:
         """The body of the request."""
         return json.loads(self.body)
 
-
-#: Function that returns the reply on the wire. None ends the connection without a reply.
-Script = Callable[[Exchange], Awaitable[bytes | None]]
-
-
-@dataclass
-class Relay:
-    """Relay that listens on `sock` with the certificate of `own`, and calls the server at host and port. With `trust`
-    the relay uses TLS.
-    """
-
-    sock: socket.socket
-    own: ssl.SSLContext
-    host: str
-    port: int
-    trust: ssl.SSLContext | None = None
-    script: Script | None = None
-    exchanges: list[Exchange] = field(default_factory=list)
-    _server: asyncio.Server | None = None
-    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
-
-    async def start(self, *, cut: bool = False) -> None:
-        """Open the listener. With `cut` the relay closes every connection without a byte."""
-        if cut:
-            self._server = await asyncio.start_server(self._hang_up, sock=self.sock)
-        else:
-            self._server = await asyncio.start_server(self._connected, sock=self.sock, ssl=self.own)
-
-    async def stop(self) -> None:
-        """Close the listener and all connections."""
-        if self._server is not None:
-            await shut(self._server)
-        self.sock.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def forward(self, exchange: Exchange) -> bytes | None:
-        """Pass a request on. Return the whole reply, or None without a reply."""
+    async def forward(self) -> bytes | None:
+        """Pass the request on. Return the whole reply, or None without a reply."""
+        assert self.relay.upstream is not None
         try:
             async with asyncio.timeout(15):  # a kernel can accept a connection for a process that is about to be killed
-                reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.trust)
+                reader, writer = await asyncio.open_connection(*self.relay.upstream, ssl=self.relay.trust)
                 try:
-                    writer.write(exchange.head + exchange.body)
+                    writer.write(self.head + self.body)
                     head, body = await _read(reader)
-                    exchange.status = int(head.split(b" ", 2)[1])
+                    self.status = int(head.split(b" ", 2)[1])
                 finally:
                     await _close(writer)
         except BROKEN:
             return None
         return head + body
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        try:
-            with suppress(*BROKEN):
+
+#: Function that returns the reply on the wire. None ends the connection without a reply.
+Script = Callable[[Exchange], Awaitable[bytes | None]]
+
+
+class Relay(Proxy):
+    """Relay to the server at `upstream`, by TLS if `trust` is given. Without a script it closes each connection."""
+
+    def __init__(self, upstream: tuple[str, int], trust: ssl.SSLContext | None = None) -> None:
+        super().__init__()
+        self.upstream = upstream
+        self.trust = trust
+        self.script: Script | None = None
+        self.exchanges: list[Exchange] = []
+
+    async def _serve(self, _connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(*BROKEN):
+            if self.script is not None:
                 head, body = await _read(reader)
-                method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-                exchange = Exchange(method, path, head, body)
-                self.exchanges.append(exchange)
-                reply = await (self.script or self.forward)(exchange)
-                if reply is not None:
+                method, path, _version = head.split(b"\r\n", 1)[0].decode().split(" ")
+                self.exchanges.append(Exchange(self, method, path, head, body))
+                if (reply := await self.script(self.exchanges[-1])) is not None:
                     writer.write(reply)
                     await writer.drain()
-            await _close(writer)
-        except asyncio.CancelledError:  # cancelled by `stop`; Python 3.11 would print a traceback of the connection
-            _cut(writer)
-
-    async def _hang_up(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _close(writer)
 
 
@@ -125,10 +93,4 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(1):
             await writer.wait_closed()
     except BROKEN:
-        _cut(writer)
-
-
-def _cut(writer: asyncio.StreamWriter) -> None:
-    # in Python 3.11.2 (Debian 12) a TLS transport raises this error after the end of its connection
-    with suppress(AttributeError):
-        writer.transport.abort()
+        cut(writer)

@@ -4,11 +4,11 @@ point the end must agree with the terminal. `ends`: possible ends without a cras
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx2
 
@@ -32,13 +32,20 @@ async def pays(world: World) -> None:
     await world.pay(world.payment)
 
 
+@asynccontextmanager
+async def during(world: World, kind: str, **fields: Any) -> AsyncIterator["asyncio.Task[Any]"]:
+    """Pay as the till, and run the block after this line in the terminal's ledger. Yield the till's task."""
+    async with asyncio.TaskGroup() as group:
+        paying = group.create_task(world.pay(world.payment))
+        await world.at_terminal(world.payment, kind, **fields)
+        yield paying
+
+
 def aborts(kind: str, **fields: str) -> Plot:
     """Return the actions of a till that pays, and aborts after this line in the terminal's ledger."""
 
     async def plot(world: World) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(world.pay(world.payment))
-            await world.at_terminal(world.payment, kind, **fields)
+        async with during(world, kind, **fields):
             reply = await world.call("POST", f"/transactions/{world.payment.identity}/abort")
             code = reply.json.get("code")
             too_late = code in ("past_point_of_no_return", "already_final", "nothing_running")
@@ -49,10 +56,8 @@ def aborts(kind: str, **fields: str) -> Plot:
 
 async def aborts_too_late(world: World) -> None:
     """Abort after posd has received the event about the request to the acquirer. Check that posd sends no abort."""
-    async with asyncio.TaskGroup() as group:
-        group.create_task(world.pay(world.payment))
-        known = {"status": "APPROVAL_REQUESTED", "retry_in_seconds": None}
-        started = await world.at_terminal(world.payment, "attempt", **known)
+    async with during(world, "attempt", status="APPROVAL_REQUESTED", retry_in_seconds=None):
+        started = world.started(world.payment)
         reply = await world.call("POST", f"/transactions/{world.payment.identity}/abort")
         expected = ("past_point_of_no_return", "already_final") if started else ("nothing_running",)
         assert reply.json.get("code") in expected, f"posd replied {reply.status} to the abort: {reply.json}"
@@ -62,16 +67,10 @@ async def aborts_too_late(world: World) -> None:
 
 async def reconciles(world: World) -> None:
     """Request a search while the terminal waits for the acquirer, and again after the end."""
-    async with asyncio.TaskGroup() as group:
-        group.create_task(world.pay(world.payment))
-        await world.at_terminal(world.payment, "event", status="APPROVAL_REQUESTED")
-        await _reconcile(world)
-    await _reconcile(world)
-
-
-async def _reconcile(world: World) -> None:
-    reply = await world.call("POST", f"/transactions/{world.payment.identity}/reconcile")
-    assert reply.status == 200, f"posd replied {reply.status} to reconcile: {reply.json}"
+    path = f"/transactions/{world.payment.identity}/reconcile"
+    async with during(world, "event", status="APPROVAL_REQUESTED"):
+        await world.ok("POST", path)
+    await world.ok("POST", path)
 
 
 async def is_silent(world: World) -> None:
@@ -85,9 +84,7 @@ async def two_tills(world: World) -> None:
     afterwards.
     """
     first, second = world.payment, world.another("approve-contactless")
-    async with asyncio.TaskGroup() as group:
-        paying = group.create_task(world.pay(first))
-        await world.at_terminal(first, "event", status="TERMINAL_ACKNOWLEDGED")
+    async with during(world, "event", status="TERMINAL_ACKNOWLEDGED") as paying:
         while not second.answered.is_set():
             ended = paying.done()
             reply = await world.put(second)
@@ -104,14 +101,10 @@ async def one_basket(world: World) -> None:
     """Charge the same sale from another till, during and after the payment. posd must refuse both calls."""
     world.payment.sale = "basket"
     second = world.another("approve-contactless", "basket")
-    async with asyncio.TaskGroup() as group:
-        paying = group.create_task(world.pay(world.payment))
-        await world.at_terminal(world.payment, "event", status="TERMINAL_ACKNOWLEDGED")
+    async with during(world, "event", status="TERMINAL_ACKNOWLEDGED") as paying:
         for _ in range(2):
             reply = await world.put(second)
-            assert reply.json.get("code") == "sale_conflict", (
-                f"posd accepted the basket again: {reply.status} {reply.json}"
-            )
+            assert reply.json.get("code") == "sale_conflict", f"the basket was not refused: {reply.json}"
             await paying
 
 
@@ -127,9 +120,7 @@ async def is_released(world: World) -> None:
     """Release the terminal of a payment in doubt. The next customer pays on this terminal."""
     await world.start(world.payment)
     await _decide(world, world.payment, "release")
-    assert (await world.get(world.payment))["released"], (
-        "posd accepted the release, and shows the payment as not released"
-    )
+    assert (await world.get(world.payment))["released"], "posd shows the released payment as not released"
     await world.pay(world.another("approve-contactless"))
     await world.outcome(world.payment)
 
@@ -166,18 +157,15 @@ async def paid_before(world: World) -> None:
         await world.quiet()
 
 
-async def _back_up(world: World) -> Path:
-    file = world.daemon.directory / "backup.db"
-    reply = await world.call("POST", "/backup", {"path": str(file)}, admin=True)
-    assert reply.status == 200, f"posd replied {reply.status} to the backup: {reply.json}"
-    return file
+async def _back_up(world: World, **where: Any) -> Path:
+    """Make a backup, by default to one file."""
+    wanted = where or {"path": str(world.daemon.directory / "backup.db")}
+    return Path((await world.ok("POST", "/backup", wanted, admin=True))["path"])
 
 
 async def is_backed_up(world: World) -> None:
     """Start a payment, and copy the database while the card is present."""
-    async with asyncio.TaskGroup() as group:
-        group.create_task(world.pay(world.payment))
-        await world.at_terminal(world.payment, "event", status="CARD_PRESENTED")
+    async with during(world, "event", status="CARD_PRESENTED"):
         file = await _back_up(world)
     with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the backup is damaged"
@@ -190,26 +178,15 @@ async def is_backed_up_again(world: World) -> None:
     removed.
     """
     directory = world.daemon.directory / "backups"
-    async with asyncio.TaskGroup() as group:
-        group.create_task(world.pay(world.payment))
-        await world.at_terminal(world.payment, "event", status="CARD_PRESENTED")
-        _make_old(await _back_up_into(world, directory))
-        newest = await _back_up_into(world, directory)
+    async with during(world, "event", status="CARD_PRESENTED"):
+        old = await _back_up(world, into=str(directory), keep=1)
+        old.rename(old.with_name("posd-20200101T000000Z.db.gz"))
+        newest = await _back_up(world, into=str(directory), keep=1)
     kept = sorted(path.name for path in directory.iterdir())
     assert kept == [newest.name], f"the directory has {kept} instead of {newest.name} alone"
     with backup.unpacked(newest) as plain:
         count = connection.check_file(plain)
     assert count == 1, f"the backup has {count} payments instead of 1"
-
-
-async def _back_up_into(world: World, directory: Path) -> Path:
-    reply = await world.call("POST", "/backup", {"into": str(directory), "keep": 1}, admin=True)
-    assert reply.status == 200, f"posd replied {reply.status} to the backup: {reply.json}"
-    return Path(reply.json["path"])
-
-
-def _make_old(path: Path) -> None:
-    path.rename(path.with_name("posd-20200101T000000Z.db.gz"))
 
 
 OLD = 12
@@ -231,8 +208,7 @@ async def is_pruned(world: World) -> None:
     """Remove old records while the till pays. Check that posd refuses a new start under each removed id."""
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
-        reply = await world.call("POST", "/prune", {"older_than_days": 300}, admin=True)
-    assert reply.status == 200, f"posd replied {reply.status} to prune: {reply.json}"
+        await world.ok("POST", "/prune", {"older_than_days": 300}, admin=True)
     for number in range(OLD):
         call = await world.call("PUT", f"/transactions/{name(number)}", {"amount": AMOUNT})
         assert (call.status, call.json["result"]) == (410, "approved"), call.json
@@ -271,12 +247,11 @@ class Scenario:
     plot of such a scenario creates the print jobs.
     """
 
-    tells: str
     ends: tuple[str, ...]
     payment: str = "approve-contactless"
     plot: Plot = pays
-    wire: Wire = wires.to_terminal
-    callbacks: Wire = wires.to_daemon
+    wire: Wire = wires.passed
+    callbacks: Wire = wires.passed
     before: Plot | None = None
     line: Literal["good", "cut", "refused"] = "good"
     wait_seconds: float = 20.0
@@ -289,122 +264,80 @@ class Scenario:
     word: bool = False
 
 
+APPROVED, CANCELED, NOT_STARTED = ("approved",), ("canceled",), ("not_started",)
+CHIP, WAIT = "approve-chip-pin", "wait-for-abort"
+#: Wires that lose a request after it was written, and that let another device reply to a callback.
+LOST, ASTRAY = wires.replied(None), wires.replied(wires.GONE)
 #: Scenario of the simulated terminal -> end.
 _ENDS = {
     "approve-contactless": "approved",
-    "approve-chip-pin": "approved",
+    CHIP: "approved",
     "approve-third-presentation": "approved",
     "decline": "declined",
     "reject-before-card": "rejected",
     "reject-after-card": "rejected",
     "cancel-by-cardholder": "canceled",
-    "wait-for-abort": "rejected",
+    WAIT: "rejected",
 }
 
 SCENARIOS: Mapping[str, Scenario] = {
-    **{name: Scenario(f"a payment without a fault: {name}", (end,), payment=name) for name, end in _ENDS.items()},
-    "reply-lost": Scenario("the start's reply is lost", ("approved",), wire=start_is(wires.reply_lost)),
-    "request-lost": Scenario("the start never reaches the terminal", (OPEN,), wire=start_is(wires.swallowed)),
-    "line-cut": Scenario("connections are cut before the request", ("not_started",), line="cut"),
-    "unreachable": Scenario("the terminal cannot be reached", ("not_started",), line="refused"),
-    "reply-late": Scenario("the reply arrives after the final", ("approved",), wire=start_is(wires.reply_late)),
+    **{name: Scenario((end,), name) for name, end in _ENDS.items()},
+    # The start: its request or its reply is lost or late, or the terminal refuses it.
+    "reply-lost": Scenario(APPROVED, wire=start_is(wires.reply_lost)),
+    "request-lost": Scenario((OPEN,), wire=start_is(LOST)),
+    "line-cut": Scenario(NOT_STARTED, line="cut"),
+    "unreachable": Scenario(NOT_STARTED, line="refused"),
+    "reply-late": Scenario(APPROVED, wire=start_is(wires.after("attempt", status="APPROVAL"))),
     "refused-after-event": Scenario(
-        "an event arrives before a refusal", ("approved",), "approve-chip-pin", wire=start_is(wires.refused_after_event)
+        APPROVED, CHIP, wire=start_is(wires.after("attempt", wires.REFUSED, retry_in_seconds=None))
     ),
-    "refused-409": Scenario(
-        "the terminal is busy", ("not_started",), before=is_occupied, occupied=True, wait_seconds=0
-    ),
-    "refused-422": Scenario("the terminal refuses the request as invalid", ("not_started",), "no-such-scenario"),
-    "answers-lost": Scenario(
-        "each event is repeated", ("approved",), "approve-third-presentation", callbacks=events_are(wires.answer_lost)
-    ),
-    "unruly": Scenario("events arrive out of order and twice", ("approved",), "approve-chip-pin", unruly=True),
-    "event-lost": Scenario(
-        "one event is lost for good", ("approved",), "approve-chip-pin", callbacks=events_are(wires.card_lost)
-    ),
-    "found-by-search": Scenario(
-        "the reply and the events are lost",
-        ("approved",),
-        wire=start_is(wires.reply_lost),
-        callbacks=events_are(wires.astray),
-    ),
-    "silence": Scenario(
-        "no callback arrives for a while", ("declined",), "decline", plot=is_silent, callbacks=events_are(wires.blocked)
-    ),
-    "reconciled": Scenario("the till requests a search", ("approved",), plot=reconciles),
+    "refused-409": Scenario(NOT_STARTED, before=is_occupied, occupied=True, wait_seconds=0),
+    "refused-422": Scenario(NOT_STARTED, "no-such-scenario"),
+    # The events: they are repeated, disordered, lost or late.
+    "answers-lost": Scenario(APPROVED, "approve-third-presentation", callbacks=events_are(wires.answer_lost)),
+    "unruly": Scenario(APPROVED, CHIP, unruly=True),
+    "event-lost": Scenario(APPROVED, CHIP, callbacks=events_are(wires.card_lost)),
+    "found-by-search": Scenario(APPROVED, wire=start_is(wires.reply_lost), callbacks=events_are(ASTRAY)),
+    "silence": Scenario(("declined",), "decline", plot=is_silent, callbacks=events_are(wires.blocked)),
+    "reconciled": Scenario(APPROVED, plot=reconciles),
+    # The till aborts: before the reply, while the terminal waits for the card, with the card, after the acquirer.
     "abort-starting": Scenario(
-        "the till aborts before the reply arrives",
-        ("canceled",),
-        "wait-for-abort",
-        plot=aborts("start"),
-        wire=start_is(wires.reply_after_abort),
-        wait_seconds=0,
+        CANCELED, WAIT, plot=aborts("start"), wire=start_is(wires.after("abort")), wait_seconds=0
     ),
-    "abort-waiting": Scenario(
-        "the till aborts while the terminal waits for the card",
-        ("canceled",),
-        "wait-for-abort",
-        plot=aborts("event", status="TERMINAL_ACKNOWLEDGED"),
-        wait_seconds=0,
-    ),
-    "abort-late": Scenario(
-        "the till aborts when the card is presented",
-        ("canceled", "approved"),
-        "approve-chip-pin",
-        plot=aborts("event", status="CARD_PRESENTED"),
-    ),
-    "abort-too-late": Scenario(
-        "the till aborts after the acquirer was asked", ("approved",), "approve-chip-pin", plot=aborts_too_late
-    ),
-    "backed-up": Scenario(
-        "a backup is made while a payment runs", ("approved",), "approve-chip-pin", plot=is_backed_up
-    ),
-    "backed-up-again": Scenario("a second backup replaces the first", ("approved",), plot=is_backed_up_again),
-    "pruned": Scenario("retention removes old records", ("approved",), plot=is_pruned, before=old_payments_before),
-    "restored": Scenario(
-        "a backup is restored while a payment runs",
-        ("approved",),
-        plot=is_restored,
-        callbacks=events_are(wires.blocked),
-        before=backed_up_before,
-    ),
-    "two-tills": Scenario("two tills use one terminal", ("approved",), "approve-chip-pin", plot=two_tills),
-    "one-basket": Scenario("two tills charge one basket", ("approved",), plot=one_basket),
-    "released": Scenario("a person releases the terminal", (OPEN,), plot=is_released, wire=start_is(wires.swallowed)),
-    "resolved": Scenario(
-        "a person resolves a doubt", ("not_started",), plot=is_resolved, wire=start_is(wires.swallowed), word=True
-    ),
+    "abort-waiting": Scenario(CANCELED, WAIT, plot=aborts("event", status="TERMINAL_ACKNOWLEDGED"), wait_seconds=0),
+    "abort-late": Scenario(("canceled", "approved"), CHIP, plot=aborts("event", status="CARD_PRESENTED")),
+    "abort-too-late": Scenario(APPROVED, CHIP, plot=aborts_too_late),
+    # The database: backups, retention, a restore while a payment runs.
+    "backed-up": Scenario(APPROVED, CHIP, plot=is_backed_up),
+    "backed-up-again": Scenario(APPROVED, plot=is_backed_up_again),
+    "pruned": Scenario(APPROVED, plot=is_pruned, before=old_payments_before),
+    "restored": Scenario(APPROVED, plot=is_restored, callbacks=events_are(wires.blocked), before=backed_up_before),
+    # Two tills, and people.
+    "two-tills": Scenario(APPROVED, CHIP, plot=two_tills),
+    "one-basket": Scenario(APPROVED, plot=one_basket),
+    "released": Scenario((OPEN,), plot=is_released, wire=start_is(LOST)),
+    "resolved": Scenario(NOT_STARTED, plot=is_resolved, wire=start_is(LOST), word=True),
     "resolved-wrongly": Scenario(
-        "the terminal corrects a person's decision",
-        ("approved",),
+        APPROVED,
         plot=is_resolved_wrongly,
         wire=wires.start_lost_search_closed,
         callbacks=events_are(wires.blocked),
         word=True,
     ),
-    "printed": Scenario("a receipt is printed", ("COMPLETED",), plot=prints(1)),
-    "print-failed": Scenario("the paper is jammed", ("FAILED",), plot=prints(1, "fails")),
-    "print-refused": Scenario("the terminal refuses the document", ("refusal",), plot=prints(1, "refuses")),
-    "print-reply-lost": Scenario(
-        "the reply to a print job is lost", ("COMPLETED",), plot=prints(1), wire=wires.creation_lost
-    ),
-    "print-untold": Scenario(
-        "the webhook of a print job is lost", ("COMPLETED",), plot=prints(1), callbacks=wires.webhooks_astray
-    ),
-    "print-line": Scenario("several print jobs wait for the terminal", ("COMPLETED",), plot=prints(4)),
-    "proved": Scenario(
-        "posd proves that the payment never started",
-        ("not_started",),
-        wire=start_is(wires.swallowed),
-        before=paid_before,
-        proves=True,
-    ),
+    # Receipts.
+    "printed": Scenario(("COMPLETED",), plot=prints(1)),
+    "print-failed": Scenario(("FAILED",), plot=prints(1, "fails")),
+    "print-refused": Scenario(("refusal",), plot=prints(1, "refuses")),
+    "print-reply-lost": Scenario(("COMPLETED",), plot=prints(1), wire=wires.creation_lost),
+    "print-untold": Scenario(("COMPLETED",), plot=prints(1), callbacks=wires.webhooks_astray),
+    "print-line": Scenario(("COMPLETED",), plot=prints(4)),
+    # posd proves that the payment never started, and the probe cancels a running payment.
+    "proved": Scenario(NOT_STARTED, wire=start_is(LOST), before=paid_before, proves=True),
     "probe-hits": Scenario(
-        "the probe cancels a running payment",
-        ("canceled",),
-        "wait-for-abort",
+        CANCELED,
+        WAIT,
         wire=start_is(wires.reply_lost),
-        callbacks=events_are(wires.astray),
+        callbacks=events_are(ASTRAY),
         before=paid_before,
         wait_seconds=0,
         proves=True,

@@ -117,7 +117,7 @@ async def test_after_a_kill_at_each_point_the_end_is_right(
     running: Mapping[str, "asyncio.Task[Result]"], text: str
 ) -> None:
     result = await running[text]
-    assert result.verdict == OK, "\n".join([f"{result.verdict} {text}", *result.faults, *map(str, result.log)])
+    assert result.verdict == OK, "\n".join([str(result), *map(str, result.log)])
 
 
 def test_the_sample_has_every_point_and_every_scenario() -> None:

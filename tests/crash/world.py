@@ -6,19 +6,27 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
 from random import Random
+from ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from posd.simulator import Simulator
+import trustme
+
+from posd.simulator import Settings, Simulator
+from posd.tls import issue
+from posd.tls.files import load_pair
 from tests.crash import printing
 from tests.crash.printing import Job
 from tests.crash.relay import Relay
 from tests.support import forks
-from tests.support.daemon import Daemon
+from tests.support.daemon import ANY_PORT, Daemon, toml
 from tests.support.leftovers import OWNER, owner
+from tests.support.ports import reserve
 from tests.support.shop import AMOUNT
 from tests.support.simulated import undelivered
 from tests.support.streams import Reply
@@ -29,6 +37,29 @@ if TYPE_CHECKING:
 SERIAL = "SN-0001"
 #: Seconds that one call of the till waits for the outcome.
 PATIENCE_SECONDS = 0.25
+#: Factor by which terminals are faster than people. With this factor ten attempts of a terminal last 15 s, longer than
+#: a restart.
+SPEED = 20.0
+#: Address of the daemon, and the address at which the terminal calls it, on the same port.
+DAEMON_HOST, ADVERTISED_HOST = "127.0.0.1", "127.0.0.2"
+
+TIMES = """
+[reconcile]
+first_event_grace_seconds = 0.5
+stall_seconds = 3
+stall_after_request_seconds = 2
+settle_seconds = 1
+probe_with_abort = {probe}
+[print]
+poll_first_seconds = 0.3
+poll_max_seconds = 0.6
+[terminal_defaults]
+reply_timeout_seconds = 5
+[profile.search]
+confirmed = {probe}
+[profile.abort]
+confirmed = {probe}
+"""
 
 
 @dataclass
@@ -77,11 +108,6 @@ class World:
         """The payment of the scenario."""
         return self.payments[0]
 
-    @property
-    def logged(self) -> list[dict[str, Any]]:
-        """The log of all lives."""
-        return self.log + (self.daemon.lines if self.daemon.process is not None else [])
-
     def another(self, scenario: str, sale: str | None = None) -> Payment:
         """Return another payment that is not started."""
         payment = Payment(str(UUID(int=self.random.getrandbits(128), version=4)), scenario, sale)
@@ -107,25 +133,22 @@ class World:
         """Run the daemon until it ends. If the daemon ended for a command, run the command and then the daemon again.
         Return the exit code of this life.
         """
+        crashing = {"POSD_CRASH": crash} if crash else {}
         while True:
             if self._command:
-                code = await self._run_command(crash)
-                if code:
+                if code := await self._run_command(crashing):
                     return code
                 self._command = ()
                 self._made.set()
-            code = await self._serve(crash)
+            code = await self._serve(crashing)
             if code or not self._command:
                 return code
 
-    async def _serve(self, crash: str) -> int:
+    async def _serve(self, crashing: dict[str, str]) -> int:
         self._gone = asyncio.Event()
-        self.daemon.environment = _environment(crash)
-        try:
+        self.daemon.environment = crashing
+        with suppress(AssertionError):  # if the daemon ends during its start, the exit code has the cause
             await self.daemon.start()
-        except AssertionError:  # the daemon ended during its start, and the exit code has the cause
-            pass
-        else:
             self._up.set()
         assert self.daemon.process is not None
         if self._stopping or self._command:
@@ -137,11 +160,11 @@ class World:
         self._gone.set()
         return code
 
-    async def _run_command(self, crash: str) -> int:
+    async def _run_command(self, crashing: dict[str, str]) -> int:
         process = await forks.start(
             *("--config", str(self.daemon.config_file), *self._command),
             stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | {OWNER: owner()} | _environment(crash),
+            env=os.environ | {OWNER: owner()} | crashing,
         )
         try:
             said, _ = await process.communicate()
@@ -189,6 +212,12 @@ class World:
             except OSError:
                 await gone.wait()
 
+    async def ok(self, method: str, path: str, body: Any = None, *, admin: bool = False) -> Any:
+        """Repeat a call until a response arrives. Return its document. Check that the status is 200."""
+        reply = await self.call(method, path, body, admin=admin)
+        assert reply.status == 200, f"posd replied {reply.status} to {method} {path}: {reply.body.decode()}"
+        return reply.json
+
     # Actions of the till.
 
     async def put(self, payment: Payment) -> Reply:
@@ -207,14 +236,18 @@ class World:
     async def outcome(self, payment: Payment) -> Any:
         """Wait for the outcome. Return None if nothing can report the outcome and posd is in doubt."""
         while True:
-            path = f"/transactions/{payment.identity}/outcome?timeout={PATIENCE_SECONDS}"
-            reply = await self.call("GET", path)
+            reply = await self.waited(f"/transactions/{payment.identity}")
             if reply.status == 200:
                 payment.told.append(reply.json)
                 return reply.json
-            assert reply.status == 202, f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
             if self.hopeless(payment, reply.json):
                 return None
+
+    async def waited(self, path: str) -> Reply:
+        """Wait a while for an outcome. Check that posd replies 200 or 202."""
+        reply = await self.call("GET", f"{path}/outcome?timeout={PATIENCE_SECONDS}")
+        assert reply.status in (200, 202), f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
+        return reply
 
     async def pay(self, payment: Payment) -> Any:
         """Start a payment and wait for the outcome."""
@@ -223,9 +256,7 @@ class World:
 
     async def get(self, payment: Payment) -> Any:
         """Return a payment from the local API."""
-        reply = await self.call("GET", f"/transactions/{payment.identity}")
-        assert reply.status == 200, f"posd replied {reply.status} to a GET of {payment.identity}: {reply.body.decode()}"
-        return reply.json
+        return await self.ok("GET", f"/transactions/{payment.identity}")
 
     # True state of the terminal.
 
@@ -239,19 +270,19 @@ class World:
         asked = document["phase"] == "in_doubt" and document["last_search"] is not None
         return over and asked and not self.scenario.proves
 
-    async def at_terminal(self, payment: Payment, kind: str, **fields: Any) -> bool:
-        """Wait until this line is in the terminal's ledger. Return False if the terminal never got the payment."""
+    async def at_terminal(self, payment: Payment, kind: str, **fields: Any) -> None:
+        """Wait until this line is in the terminal's ledger, or until posd replies to a start that the terminal never
+        got.
+        """
         waiting = self.terminal.ledger.wait_for(kind, client_transaction_id=payment.identity, **fields)
         entry, answered = asyncio.create_task(waiting), asyncio.create_task(payment.answered.wait())
         try:
             await asyncio.wait({entry, answered}, return_when=asyncio.FIRST_COMPLETED)
-            if not entry.done() and not self.started(payment):
-                return False
-            await entry
+            if entry.done() or self.started(payment):
+                await entry
         finally:
             entry.cancel()
             answered.cancel()
-        return True
 
     async def quiet(self) -> None:
         """Wait until the terminal runs nothing and has nothing to send."""
@@ -269,5 +300,53 @@ class World:
             await news.wait()
 
 
-def _environment(crash: str) -> dict[str, str]:
-    return {"POSD_CRASH": crash} if crash else {}
+@asynccontextmanager
+async def open_world(scenario: "Scenario", lives: Sequence[str], home: Path, seed: int) -> AsyncIterator[World]:
+    """Set up the world without the daemon, which `World.watch` runs. After the block no process and no file is left."""
+    async with AsyncExitStack() as parts:
+        made = issue.init(home / "state" / "tls", names=["localhost"], addresses=[DAEMON_HOST, ADVERTISED_HOST])
+        (home / "terminal").mkdir()
+        settings = Settings(
+            state=home / "terminal",
+            serial=SERIAL,
+            trust=made.ca_certificate,
+            speed=SPEED,
+            seed=seed,
+            wait_seconds=scenario.wait_seconds,
+            unruly=scenario.unruly,
+            mdns=False,
+        )
+        terminal = await parts.enter_async_context(Simulator(settings))
+        authority, own = _authority()
+        authority.cert_pem.write_to_path(str(home / "terminal.pem"))
+        wire = Relay(("127.0.0.1", int(terminal.base_url.rsplit(":", 1)[1])))
+        wire_port, port = reserve(), reserve()
+        callbacks = Relay((DAEMON_HOST, port), create_default_context(cafile=str(made.ca_certificate)))
+        parts.push_async_callback(callbacks.stop)
+        parts.push_async_callback(wire.stop)
+        fleet = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "https://127.0.0.1:{wire_port}"\n'
+        config = toml(
+            home, f'{fleet}ca_file = "{home}/terminal.pem"\n', TIMES.format(probe=str(scenario.proves).lower())
+        )
+        daemon = Daemon(
+            home, config.replace(f'{ANY_PORT}"', f'{DAEMON_HOST}:{port}"\nadvertise_host = "{ADVERTISED_HOST}"')
+        )
+        parts.push_async_callback(daemon.end, signal.SIGKILL)
+        world = World(scenario, lives, daemon, terminal, wire, callbacks, Random(seed))
+        callbacks.script = partial(scenario.callbacks, world)
+        world.another(scenario.payment)
+        await callbacks.listen(ADVERTISED_HOST, port, load_pair(made.certificate, made.private_key, None).context)
+        if scenario.line == "good":
+            wire.script = partial(scenario.wire, world)
+            await wire.listen("127.0.0.1", wire_port, own)
+        elif scenario.line == "cut":
+            await wire.listen("127.0.0.1", wire_port)
+        yield world
+
+
+@cache
+def _authority() -> tuple[trustme.CA, SSLContext]:
+    """Make the terminal's CA and its TLS context, once for all cells."""
+    authority, context = trustme.CA(), SSLContext(PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return authority, context

@@ -4,6 +4,7 @@ within a request or a reply: `tests/terminals/test_exchange.py` and the simulati
 
 import asyncio
 import socket
+import ssl
 import struct
 from contextlib import suppress
 
@@ -50,14 +51,22 @@ class Connection:
     def cut(self) -> None:
         """Reset both ends."""
         for writer in self.ends:
-            with suppress(OSError):
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            writer.transport.abort()
+            cut(writer)
 
     def close(self) -> None:
         """Close both ends in order."""
         for writer in self.ends:
-            writer.close()
+            if not writer.is_closing():  # asyncio 3.11 loses the connection below TLS after a second close
+                writer.close()
+
+
+def cut(writer: asyncio.StreamWriter) -> None:
+    """Reset a connection."""
+    # In Python 3.11 a TLS transport raises AttributeError after the end of its connection.
+    with suppress(OSError, AttributeError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    with suppress(AttributeError):
+        writer.transport.abort()
 
 
 class Proxy:
@@ -72,9 +81,9 @@ class Proxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def listen(self, host: str, port: int = 0) -> None:
-        """Open the listener. Raise OSError."""
-        self._server = await asyncio.start_server(self._accept, host, port)
+    async def listen(self, host: str, port: int = 0, own: ssl.SSLContext | None = None) -> None:
+        """Open the listener, with TLS if a context is given. Raise OSError."""
+        self._server = await asyncio.start_server(self._accept, host, port, ssl=own)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

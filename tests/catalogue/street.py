@@ -8,13 +8,15 @@ The daemons differ only in these times.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import PrintScenario, Scenario
@@ -22,9 +24,9 @@ from posd.tls import issue
 from posd.tls.files import TlsFiles, describe
 from tests.catalogue import schemes
 from tests.catalogue.expected import expect_of, print_expect_of
-from tests.catalogue.playing import News
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
+from tests.support.streams import stream
 
 AnyScenario = Scenario | PrintScenario
 
@@ -70,6 +72,40 @@ GIVEN_UP_SECONDS = 23.0
 ANOTHER_SERIAL = "SN-0002"
 #: Number of scenarios that are played at the same time.
 TOGETHER = 16
+#: Seconds until a payment is read again without a change.
+LOOK_AGAIN_SECONDS = 2.0
+#: Maximum duration of a wait, in seconds.
+PATIENCE_SECONDS = 150.0
+
+
+@dataclass
+class News:
+    """Reader of the feed: records the attentions of each id, and wakes waiters at a change."""
+
+    passed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _changed: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+
+    async def follow(self, socket: Path) -> None:
+        """Follow until cancelled."""
+        last = 0
+        while True:
+            with suppress(TimeoutError):  # posd reported no change for a while
+                async with stream(socket, "/feed", last_event_id=last) as messages:
+                    async for message in messages:
+                        change = json.loads(message.data)
+                        last = change["seq"]
+                        self.passed[change["id"]].update(change["attention"])
+                        self._changed[change["id"]].set()
+
+    async def of(self, identity: str) -> None:
+        """Wait for the next change of this id since the last wait, with a short time limit.
+
+        After some time a doubt needs an operator. posd reports no change at this moment.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await self._changed[identity].wait()
+        self._changed[identity].clear()
 
 
 @dataclass
@@ -88,6 +124,15 @@ class Street:
             await before.__aexit__(None, None, None)
         found = self.simulators[name] = await Simulator(self.terminals[name]).__aenter__()
         return found
+
+    async def until(self, kind: str, identity: str, what: Callable[[Any], bool]) -> Any:
+        """Wait until the condition holds for a payment or a print job. Check the condition once, and at each change."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                document = (await self.daemon.call("GET", f"/{kind}/{identity}")).json
+                if "phase" in document and what(document):
+                    return document
+                await self.news.of(identity)
 
 
 def _gives_up(scenario: AnyScenario) -> bool:
@@ -187,34 +232,51 @@ async def _street(directory: Path, scenarios: Mapping[str, AnyScenario], soon: b
             await asyncio.gather(*(item.__aexit__(None, None, None) for item in opened.simulators.values()))
 
 
-Result = TypeVar("Result")
+class Playing(Protocol):
+    """One scenario on its terminal."""
+
+    street: Street
+
+    def __init__(self, street: Street, name: str) -> None: ...
+
+    async def run(self) -> None:
+        """Play the scenario to its end."""
+
+
+P = TypeVar("P", bound=Playing)
 
 
 @asynccontextmanager
 async def play_all(
-    scenarios: Mapping[str, AnyScenario], play: Callable[[Street, str], Coroutine[None, None, Result]]
-) -> AsyncIterator[tuple[Mapping[str, Street], Mapping[str, "asyncio.Task[Result]"]]]:
-    """Play these scenarios in parallel for the block. Yield their daemons and tasks."""
+    scenarios: Mapping[str, AnyScenario], play: type[P]
+) -> AsyncIterator[Mapping[str, "asyncio.Task[P]"]]:
+    """Play these scenarios in parallel for the block. Yield the tasks, which return the plays."""
     places = asyncio.Semaphore(TOGETHER)
-    opened: dict[str, Street] = {}
 
-    async def one(name: str) -> Result:
+    async def one(street: Street, name: str) -> P:
         async with places:
-            return await play(opened[name], name)
+            found = play(street, name)
+            await found.run()
+            return found
 
     with TemporaryDirectory(prefix="posd-") as directory:
         async with AsyncExitStack() as stack:
+            tasks = {}
             for soon in (False, True):
                 chosen = {name: scenario for name, scenario in scenarios.items() if _asked_soon(scenario) == soon}
                 if chosen:
                     home = Path(directory, "soon" if soon else "seldom")
                     home.mkdir()  # noqa: ASYNC240 - no other task runs yet
                     street = await stack.enter_async_context(_street(home, chosen, soon))
-                    opened |= dict.fromkeys(chosen, street)
-            tasks = {name: asyncio.create_task(one(name), name=name) for name in opened}
+                    tasks |= {name: asyncio.create_task(one(street, name), name=name) for name in chosen}
             try:
-                yield opened, tasks
+                yield tasks
             finally:
                 for task in tasks.values():
                     task.cancel()
                 await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+def daemons(plays: Iterable[Playing]) -> list[Daemon]:
+    """Return each daemon of these plays once."""
+    return list({id(play.street): play.street.daemon for play in plays}.values())

@@ -10,9 +10,9 @@ import pytest_asyncio
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import payments
 from tests.catalogue.expected import expect_of
-from tests.catalogue.playing import Play, Played, Said
+from tests.catalogue.playing import Play, expected, said
 from tests.catalogue.schemes import BUSINESS_CODE
-from tests.catalogue.street import Street, play_all
+from tests.catalogue.street import daemons, play_all
 from tests.catalogue.themes import QUICK
 from tests.support.secrets import Secrets
 from tests.support.shop import nothing_to_correct
@@ -30,46 +30,28 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CASES = named_quick(payments(), QUICK)
 
-Streets = Mapping[str, Street]
-Playing = Mapping[str, "asyncio.Task[Played]"]
+Playing = Mapping[str, "asyncio.Task[Play]"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Streets, Playing]]:
+async def playing(request: pytest.FixtureRequest) -> AsyncIterator[Playing]:
     """Play the scenarios of this run's tests in parallel. If the run has no such test, play the quick scenarios."""
-
-    async def play(street: Street, name: str) -> Played:
-        return await Play(street.daemon, street.news, name, await street.switch_on(name)).run()
-
     names = played_in(request) or [name for name in payments() if name in QUICK]
-    async with play_all({name: payments()[name] for name in names}, play) as both:
-        yield both
-
-
-@pytest.fixture(scope="module")
-def opened(both: tuple[Streets, Playing]) -> Streets:
-    """Return the daemons of the scenarios."""
-    return both[0]
-
-
-@pytest.fixture(scope="module")
-def playing(both: tuple[Streets, Playing]) -> Playing:
-    """Return the tasks of the scenarios."""
-    return both[1]
+    async with play_all({name: payments()[name] for name in names}, Play) as tasks:
+        yield tasks
 
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CASES)
-async def test_posd_reports_the_end_of_the_scenario(opened: Streets, playing: Playing, name: str) -> None:
+async def test_posd_reports_the_end_of_the_scenario(playing: Playing, name: str) -> None:
     scenario = payments()[name]
     expect = expect_of(scenario)
     played = await playing[name]
     assert (played.start, played.abort) == (expect.start, expect.abort)
-    assert Said.of(played.document, scenario) == Said.expected(scenario), played.document
+    assert said(played.document, scenario) == expected(scenario), played.document
     assert len(played.charges) == expect.charges
-    passed, expected = opened[name].news.passed[played.identity], set(expect.passed)
-    assert passed >= expected
-    assert passed - BY_TIME == expected - BY_TIME
+    assert played.passed >= set(expect.passed)
+    assert played.passed - BY_TIME == set(expect.passed) - BY_TIME
 
 
 @pytest.mark.quick(1)
@@ -97,9 +79,10 @@ async def test_posds_amounts_equal_the_terminals_ledger(playing: Playing, name: 
 async def test_a_start_is_sent_once_and_an_abort_only_if_the_till_asks(playing: Playing, name: str) -> None:
     scenario = payments()[name]
     played = await playing[name]
-    assert played.starts == (0 if scenario.out_of_reach else 1)
+    of = played.simulator.ledger.of
+    assert len(of("start")) == (0 if scenario.out_of_reach else 1)
     sent = expect_of(scenario).abort not in (None, "not_abortable", "past_point_of_no_return", "terminal_offline")
-    assert played.aborts == sent
+    assert len(of("abort")) == sent
 
 
 async def test_a_scenario_is_chosen_by_amount_or_else_by_metadata_or_option(
@@ -111,42 +94,31 @@ async def test_a_scenario_is_chosen_by_amount_or_else_by_metadata_or_option(
         assert (await task).chosen_by == way, name
 
 
-async def test_later_searches_change_no_payment(opened: Streets, playing: Playing) -> None:
+async def test_later_searches_change_no_payment(playing: Playing) -> None:
     """posd has continued to search for open payments. Open and ended payments are unchanged."""
     for name, task in playing.items():
-        scenario = payments()[name]
-        document = await opened[name].daemon.transaction((await task).identity)
-        assert Said.of(document, scenario) == Said.expected(scenario), name
+        play = await task
+        document = await play.street.daemon.transaction(play.identity)
+        assert said(document, play.scenario) == expected(play.scenario), name
 
 
-async def test_reprocessing_finds_no_difference(opened: Streets, playing: Playing) -> None:
-    await asyncio.gather(*playing.values())
-    for street in every(opened):
-        await nothing_to_correct(street.daemon)
+async def test_reprocessing_finds_no_difference(playing: Playing) -> None:
+    for daemon in daemons(await asyncio.gather(*playing.values())):
+        await nothing_to_correct(daemon)
 
 
-async def test_the_log_has_only_events_of_the_table_and_no_secret(opened: Streets, playing: Playing) -> None:
-    await asyncio.gather(*playing.values())
+async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playing) -> None:
+    plays = await asyncio.gather(*playing.values())
     bodies: list[str] = []
-    for street in every(opened):
-        with disk(street.daemon) as db:
+    for daemon in daemons(plays):
+        with disk(daemon) as db:
             bodies += [bytes(row[0]).decode("utf-8", "replace") for row in db.execute("SELECT body FROM events")]
     chips = {f"chip {said}": said for text in bodies for said in re.findall("9F2608[0-9A-F]+", text)}
     secrets = Secrets({"business code": BUSINESS_CODE, **chips})
     assert len(secrets.values) > len(playing) // 7
-    secrets.add_requests(
-        text
-        for street in every(opened)
-        for simulator in street.simulators.values()
-        for text in simulator.terminal.requests
-    )
+    secrets.add_requests(text for play in plays for text in play.simulator.terminal.requests)
     assert len(secrets.values) > len(playing)
-    for street in every(opened):
-        assert secrets.found_in(street.daemon.lines) == []
-        assert {line["event"] for line in street.daemon.lines} <= EVENTS.keys()
-        assert not [line for line in street.daemon.lines if "dropped" in line]
-
-
-def every(opened: Streets) -> list[Street]:
-    """Return each street once."""
-    return list({id(street): street for street in opened.values()}.values())
+    for daemon in daemons(plays):
+        assert secrets.found_in(daemon.lines) == []
+        assert {line["event"] for line in daemon.lines} <= EVENTS.keys()
+        assert not [line for line in daemon.lines if "dropped" in line]

@@ -9,9 +9,9 @@ import pytest_asyncio
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, prints
 from tests.catalogue.expected import person_of, print_expect_of
-from tests.catalogue.printing import PrintPlay, Said
+from tests.catalogue.printing import PrintPlay, expected, said
 from tests.catalogue.schemes import BUSINESS_CODE
-from tests.catalogue.street import play_all
+from tests.catalogue.street import daemons, play_all
 from tests.support.secrets import Secrets
 from tests.support.slow import named_quick, played_in
 from tests.support.tables import every
@@ -27,7 +27,7 @@ async def playing(request: pytest.FixtureRequest) -> AsyncIterator[Playing]:
     """Play the scenarios of this run's tests in parallel. If the run has no such test, play the quick scenarios."""
     names = played_in(request) or QUICK
     scenarios = {name: scenario for name, scenario in prints().items() if name in names}
-    async with play_all(scenarios, lambda street, name: PrintPlay(name, street).run()) as (_, tasks):
+    async with play_all(scenarios, PrintPlay) as tasks:
         yield tasks
 
 
@@ -39,7 +39,7 @@ async def test_posd_reports_the_end_of_the_scenario(playing: Playing, name: str)
     play = await playing[name]
     assert play.start == expect.start
     job = await play.job()
-    assert Said.of(job) == Said.expected(prints()[name]), job
+    assert said(job) == expected(play.scenario), job
     assert play.papers() == expect.papers
     assert play.street.news.passed[name] >= set(expect.passed)
 
@@ -49,7 +49,7 @@ async def test_posd_reports_the_end_of_the_scenario(playing: Playing, name: str)
 async def test_later_polls_change_no_job_and_each_job_was_created_once(playing: Playing) -> None:
     for name, task in playing.items():
         play = await task
-        assert Said.of(await play.job()) == Said.expected(prints()[name]), name
+        assert said(await play.job()) == expected(play.scenario), name
         created = play.simulator.ledger.of("print", print_job_id=name)
         assert len(created) == (0 if person_of(play.scenario).restarts else 1), name  # a restart begins a new ledger
         assert all(line["scenario"] == name for line in created)
@@ -58,7 +58,7 @@ async def test_later_polls_change_no_job_and_each_job_was_created_once(playing: 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_reprocessing_finds_no_difference(playing: Playing) -> None:
     done = await asyncio.gather(*playing.values())
-    for daemon in {id(play.street.daemon): play.street.daemon for play in done}.values():
+    for daemon in daemons(done):
         report = (await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)).json["printing"]
         assert (report["differing"], report["differences"]) == (0, []), report
         assert report["print_jobs"] > 0
@@ -91,11 +91,7 @@ async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playi
     secrets = Secrets({"business code": BUSINESS_CODE})
     secrets.add_requests(text for play in done for text in play.simulator.printer.requests)
     assert len(secrets.values) >= len(playing) - 5
-    lines = [
-        line
-        for daemon in {id(play.street.daemon): play.street.daemon for play in done}.values()
-        for line in daemon.lines
-    ]
+    lines = [line for daemon in daemons(done) for line in daemon.lines]
     assert secrets.found_in(lines) == []
     assert {line["event"] for line in lines} <= events().keys()
     assert not [line for line in lines if "dropped" in line]

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from tests.support.events import APPROVED, event
+from tests.support.events import APPROVED, FINALS, event
 
 IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 OTHER_IDENTITY = "00000000-0000-4000-8000-000000000001"
@@ -12,15 +12,7 @@ PRINT_JOB = "receipt-1042"
 #: The terminal's own id of a print job.
 TERMINAL_JOB = "T-77"
 
-STATUSES = (
-    "TERMINAL_ACKNOWLEDGED",
-    "CARD_PRESENTED",
-    "APPROVAL_REQUESTED",
-    "TERMINAL_CANCELED",
-    "TERMINAL_REJECTED",
-    "DECLINED",
-    "APPROVAL",
-)
+STATUSES = tuple(dict.fromkeys((*(status for status, _ in APPROVED), *FINALS)))
 PRINT_STATUSES = ("PENDING", "IN_PROGRESS", "COMPLETED", "FAILED")
 
 OPERATION: dict[str, Any] = {
@@ -38,10 +30,8 @@ OPERATION: dict[str, Any] = {
 def _event(status: str, previous: str | None, **changes: Any) -> dict[str, Any]:
     made = event(IDENTITY, status, previous, SERIAL, event_id=f"{status} after {previous}", **changes)
     if "raw_response" in made:
-        made["raw_response"] = made["raw_response"] | {
-            "transaction_reference": OTHER_IDENTITY,
-            "authorized_amount": Decimal("11.20"),
-        }
+        exact = {"transaction_reference": OTHER_IDENTITY, "authorized_amount": Decimal("11.20")}
+        made["raw_response"] = made["raw_response"] | exact
     return made
 
 
@@ -78,15 +68,14 @@ SEARCH_REPLIES: tuple[Any, ...] = (
 )
 POINTERS = ("", "", "/data/transactions", "/0", "/data/transactions/0", "/a~1b", "//")
 
-PRINT_WEBHOOKS: tuple[dict[str, Any], ...] = (
-    {"printJobId": PRINT_JOB, "status": "COMPLETED", "externalReference": "1042"},
-    {
-        "printJobId": PRINT_JOB,
-        "status": "FAILED",
-        "externalReference": "",
-        "errorCode": "E-7",
-        "errorMessage": "out of paper",
-    },
-    {"printJobId": TERMINAL_JOB, "status": "COMPLETED", "externalReference": ""},
+
+def _print_webhook(status: str, job: str = PRINT_JOB, **fields: str) -> dict[str, Any]:
+    return {"printJobId": job, "status": status, "externalReference": ""} | fields
+
+
+PRINT_WEBHOOKS = (
+    _print_webhook("COMPLETED", externalReference="1042"),
+    _print_webhook("FAILED", errorCode="E-7", errorMessage="out of paper"),
+    _print_webhook("COMPLETED", TERMINAL_JOB),
 )
 PRINT_WORDS = (*PRINT_STATUSES, "PAUSED", PRINT_JOB, TERMINAL_JOB, "another", "printJobId", "id", "errorCode")

@@ -1,10 +1,13 @@
 """Targets of fuzzing. A target makes cases and checks the invariants of each case."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+
+#: Errors by which a function may refuse its input. The empty tuple stands for a function without errors.
+Refusal: TypeAlias = type[Exception] | tuple[()]
 
 
 class Case(NamedTuple):
@@ -19,7 +22,6 @@ class Target(NamedTuple):
     does not hold. Any other exception is a fault too.
     """
 
-    name: str
     cases: SearchStrategy[Case]
     check: Callable[[Case], None]
 
@@ -29,8 +31,8 @@ def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> Search
     return st.builds(Case, bodies, st.tuples(*given))
 
 
-def refused_alone(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function twice. Check that both calls have the same result: the same value, or the permitted error. Return
+def refused_alone(error: Refusal, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function twice. Check that both calls have the same result: the same value, or a permitted error. Return
     the value, or None after an error. The second call runs deep in the stack, close to the recursion limit. The depth
     must not change the result.
     """
@@ -45,7 +47,7 @@ def refused_alone(error: type[Exception], function: Callable[..., Any], *argumen
 DEEPER = 150
 
 
-def _call(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
+def _call(error: Refusal, function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
     try:
         return function(*arguments), None
     except error as raised:

@@ -13,7 +13,7 @@ from tests.fuzz.configuration import CONFIGURATION
 from tests.fuzz.target import Case, Target
 from tests.vectors import case as vectors
 
-TARGETS = {target.name: target for target in (EVENT, ACKNOWLEDGEMENT, SEARCH, CONFIGURATION)}
+TARGETS = {"event": EVENT, "acknowledgement": ACKNOWLEDGEMENT, "search": SEARCH, "configuration": CONFIGURATION}
 
 
 @pytest.mark.quick(1)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.cli import test_captures
-from tests.cli.processes import posd_on_terminal
 from tests.cli.watch.terminal import pictured
+from tests.support.commands import posd_on_terminal
 from tests.support.counter import Counter
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

@@ -1,10 +1,35 @@
 """A shop with one simulated terminal, for the tests of a file."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from tests.cli.processes import Shop
+from posd.sandbox import Sandbox
+from tests.support.commands import Done, posd
+from tests.support.leftovers import owning_file
+
+
+class Shop(Sandbox):
+    """A daemon with a simulated terminal, and functions that run commands."""
+
+    def run(self, *arguments: str) -> Done:
+        """Run a command in this process to its end."""
+        return posd(*arguments, config=self.config_path)
+
+    def approved(self, *arguments: str) -> str:
+        """Run a command that must be approved. Return the id of the payment."""
+        return self.run(*arguments).ends(0).stdout.split()[1]
+
+    @contextmanager
+    def daemon_away(self) -> Iterator[None]:
+        """Stop the daemon for the block."""
+        self.stop_daemon()
+        try:
+            yield
+        finally:
+            with owning_file():
+                self.start_daemon()
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
-import sysconfig
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,30 +19,22 @@ import pytest
 from posd.storage.connection import open_database
 from posd.storage.database_files import is_own
 from posd.tls import issue
-from tests.cli.processes import Answer, Done, Stub
 from tests.cli.test_data import Shop
 from tests.store.filled import name
 from tests.support import forks
-from tests.support.needs import lacking
+from tests.support.commands import Done
+from tests.support.stub import Answer, Stub
 from tests.support.tables import there
+from tests.support.users import AS_ROOT, as_user
 
-#: A Python that all users may read, with the packages.
-PYTHON = sys.executable if Path(os.__file__).is_relative_to("/usr") else "/usr/bin/python3"
-PACKAGES = os.pathsep.join((str(Path(__file__).parents[2]), sysconfig.get_path("purelib")))
 #: A user without a name and without files on this machine.
 OWNER = 54321
-AS_ROOT = ("env", f"PYTHONPATH={PACKAGES}", PYTHON)
-AS_OWNER = ("setpriv", f"--reuid={OWNER}", f"--regid={OWNER}", "--clear-groups", *AS_ROOT)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _can_run() -> None:
     """Skip the tests if this machine cannot run a command as `OWNER`."""
-    if missing := lacking("setpriv", root=True):
-        pytest.skip(missing)
-    program = f"import sys, posd, httpx2; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
-    if subprocess.run([*AS_OWNER, "-c", program], check=False, capture_output=True).returncode:
-        pytest.skip("needs posd and its Python where all users may read them")
+    as_user(OWNER)
 
 
 #: Names in the state folder, and command lines.
@@ -158,8 +148,8 @@ def test_posd_starts_after_root_has_run_the_advised_commands_in_a_new_state_fold
     for path in shop.state.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     done = [shop.command(words) for words in advice.split("; ")]
-    shop.command("tls init --if-missing", AS_OWNER).ends(0)
-    started = shop.command("run", AS_OWNER)
+    shop.command("tls init --if-missing", as_user(OWNER)).ends(0)
+    started = shop.command("run", as_user(OWNER))
     assert "posd.started" in started.stderr, (done, started)
 
 
@@ -171,12 +161,12 @@ def test_after_root_has_put_files_back_each_start_names_the_command_that_repairs
         for each in (path, *path.rglob("*")):
             os.chown(each, 0, 0)
             each.chmod(0o755 if each.is_dir() else 0o600)
-        lines = map(json.loads, shop.command("run", AS_OWNER).stderr.splitlines())
+        lines = map(json.loads, shop.command("run", as_user(OWNER)).stderr.splitlines())
         (error,) = (line["error"] for line in lines if line["event"] == "posd.cannot_start")
         command = re.search(r": sudo (chown -R \S+ \S+)$", error)
         assert f"{path}" in error
         subprocess.run(there(command)[1].split(), check=True)
-    assert "posd.started" in shop.command("run", AS_OWNER).stderr
+    assert "posd.started" in shop.command("run", as_user(OWNER)).stderr
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -188,7 +178,7 @@ def test_root_restores_a_backup_and_a_list_that_the_owner_may_not_read(shop: Oth
     shop.backup.rename(private / "backup.db")
     (private / "ids").write_text(f"{name(77)}\n")
     for words in (f"restore --yes {private}/backup.db", f"verify {private}/backup.db"):
-        shop.command(words, AS_OWNER).ends(2, f"{private}/backup.db")
+        shop.command(words, as_user(OWNER)).ends(2, f"{private}/backup.db")
     shop.command(f"restore --yes --ids {private}/ids {private}/backup.db").ends(0)
     assert {path.lstat().st_uid for path in shop.state.rglob("*")} == {OWNER}
 

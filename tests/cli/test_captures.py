@@ -13,8 +13,8 @@ import pytest
 from rich.cells import cell_len
 
 from posd.cli.app.connection import Api
-from tests.cli.processes import posd_on_terminal
 from tests.cli.watch.terminal import pictured
+from tests.support.commands import posd_on_terminal
 from tests.support.counter import Counter
 
 pytestmark = pytest.mark.slow

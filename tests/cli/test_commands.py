@@ -11,18 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import (
-    PATIENCE,
-    Answer,
-    Done,
-    Shop,
-    daemon_away,
-    posd,
-    posd_interrupted,
-    posd_on_terminal,
-    read_until,
-    started_posd,
-)
+from tests.cli.conftest import Shop
+from tests.support.commands import PATIENCE, Done, posd, posd_interrupted, posd_on_terminal, read_until, started_posd
+from tests.support.stub import Answer
 
 #: Polls and the attention print_stuck come soon.
 SOON = "poll_first_seconds = 3\npoll_max_seconds = 3\nstuck_seconds = 1"
@@ -59,7 +50,7 @@ def test_the_command_shown_after_a_re_auth_captures_the_newest_reference(shop: S
 def test_a_charge_survives_a_restart_of_the_daemon(shop: Shop) -> None:
     with started_posd("charge", "8", *WAITS_FOR_ABORT, config=shop.config_path) as charge:
         payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
-        with daemon_away(shop):
+        with shop.daemon_away():
             read_until(charge, "posd does not answer; waiting for it (the payment goes on)")
         assert shop.run("abort", payment).returncode == 0
         stdout, stderr = charge.communicate(timeout=PATIENCE)
@@ -125,12 +116,12 @@ def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person
     arguments = ("print", str(tmp_path / "receipt.txt"), "--id", "stuck", "--reference", "print:stuck")
     with Shop(speed=200.0, patient=True) as machine:
         run, file = machine.run, machine.config_path
-        with daemon_away(machine):
+        with machine.daemon_away():
             file.write_text(file.read_text().replace("poll_first_seconds = 10", SOON))
         with started_posd(*arguments, config=file) as waiting:
             read_until(waiting, "attention print_stuck")
             run("status").ends(1, "posd: not well: print attention\n", "posd print-jobs --attention")
-            with daemon_away(machine):
+            with machine.daemon_away():
                 read_until(waiting, "posd does not answer")
             read_until(waiting, "posd is back")
             assert "    posd resolve stuck FAILED" in run("print-jobs", "--attention").lines

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from posd.cli.main import COMMANDS
-from tests.cli.processes import PATIENCE, Shop, posd
+from tests.cli.conftest import Shop
+from tests.support.commands import PATIENCE, posd
 from tests.support.needs import needs
 
 #: A script for each of bash and zsh. It prints the offered words.

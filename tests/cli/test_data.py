@@ -15,10 +15,12 @@ import pytest
 from posd.cli.app import times
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES, lock, schema_version
-from tests.cli.documents import ANSWERS, answer
-from tests.cli.processes import Answer, Seen, asked, asked_on_terminal, check, command, posd, posd_on_terminal
 from tests.store.filled import OPEN, filling, name
+from tests.support import forks
+from tests.support.commands import Done, asked, check, posd, posd_on_terminal
 from tests.support.daemon import toml
+from tests.support.documents import ANSWERS, answer
+from tests.support.stub import Answer
 from tests.support.tables import every
 
 AT = "2026-11-20T11:00:00.000Z"
@@ -125,7 +127,7 @@ def test_restore_as_json_is_the_report_without_any_key(shop: Shop) -> None:
     assert document["keys"] == {"kept": 0, "added": 1, "aside": None}
 
 
-def restore(shop: Shop, *arguments: str, types: str = "") -> Seen:
+def restore(shop: Shop, *arguments: str, types: str = "") -> Done:
     """Restore the backup on a terminal."""
     return posd_on_terminal("--config", str(shop.config), "restore", *arguments, socket=shop.home / "s", types=types)
 
@@ -196,7 +198,7 @@ def test_restore_with_a_list_of_ids_shows_it_before_the_question(shop: Shop, wit
 
 
 def test_restore_accepts_a_list_from_standard_input_with_json(shop: Shop) -> None:
-    line = command(("restore", "--ids", "-", "--json"), shop.config, None)
+    line = forks.command("posd", ("--config", str(shop.config), "restore", "--ids", "-", "--json"))
     done = subprocess.run(line, input=f"{name(9)}\r\n", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     mark = json.loads(done.stdout)["restored"]
@@ -225,7 +227,7 @@ def test_the_payments_in_question_are_shown_before_a_person_confirms() -> None:
         confirmed = ("POST", "/restore/seen", {"operator": "Ana", "note": kept})
         sent = [("GET", "/restore", None), confirmed]
         check(f"restore --seen --operator Ana{note}", script, 0, "gone back in time", f"{PAYMENT}  SN-0001", sent=sent)
-    typed = asked_on_terminal(script, "restore", "--seen", types="\nall there\n")
+    typed = asked(script, "restore", "--seen", types="\nall there\n")
     assert (typed.returncode, typed.sent[1][2]["note"]) == (0, "all there")
 
 

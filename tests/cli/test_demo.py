@@ -18,7 +18,8 @@ import pytest
 
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
-from tests.cli.processes import PATIENCE, Done, posd_process, processes_naming, read_until, started_posd
+from tests.support.commands import PATIENCE, Done, posd_process, read_until, started_posd
+from tests.support.leftovers import processes_naming
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in
 from tests.support.tables import there

@@ -58,11 +58,12 @@ from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase
 from posd.terminals.identity import AddressConflict
-from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.cli.manual.parsing import parse
-from tests.cli.manual.parsing import words_of as words_of_line
-from tests.cli.processes import Answer, asked, check, posd, posd_process, problem
 from tests.cli.test_status import NONE_OPEN, check_of, well
+from tests.support.command_lines import parse
+from tests.support.command_lines import words_of as words_of_line
+from tests.support.commands import asked, check, posd, posd_process
+from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.support.stub import Answer, problem
 from tests.support.tables import every, there
 
 #: Events that the daemon can log.

@@ -14,7 +14,8 @@ import pytest
 
 from posd.cli.explain import catalogue
 from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
-from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
+from tests.support import forks
+from tests.support.commands import PATIENCE, posd, posd_on_terminal
 from tests.support.tables import every, there
 
 CASES = tomllib.loads(Path(__file__).with_name("logs.toml").read_text())
@@ -53,7 +54,7 @@ def log_of(directory: Path, *lines: object) -> str:
 @contextmanager
 def piped(*arguments: str, **environment: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the command for the block as a process with pipes."""
-    pipe, line = subprocess.PIPE, command(("logs", *arguments), None, None)
+    pipe, line = subprocess.PIPE, forks.command("posd", ("logs", *arguments))
     with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ | environment) as process:
         try:
             yield process

@@ -9,8 +9,9 @@ import pytest
 
 from posd.base.files import login_name, user_name
 from posd.cli.payments.words import meaning
-from tests.cli.documents import AT, COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import Answer, Stub, asked, asked_on_terminal, check, posd, problem
+from tests.support.commands import asked, check, posd
+from tests.support.documents import AT, COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.support.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 BY_ANA = "--operator Ana --note 'the slip says so' --yes"
@@ -218,5 +219,5 @@ def test_a_closed_decision_causes_no_question(line: str, why: str) -> None:
 
 
 def test_json_stays_valid_with_a_question() -> None:
-    seen = asked_on_terminal([DOUBTFUL, FREED], "release", ID, "--json", types="it hangs\ny\n", pipe=True)
+    seen = asked([DOUBTFUL, FREED], "release", ID, "--json", types="it hangs\ny\n", pipe=True)
     assert seen.ends(0, RELEASE_TEXT).stdout == f"{FREED.body.decode()}\n"

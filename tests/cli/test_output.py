@@ -22,9 +22,10 @@ from posd.cli.app import times
 from posd.cli.app.output import Output, asked, money, pasted, total
 from posd.cli.app.tables import ASCII, UNICODE, Id, Layout, Number, laid_out, short_ids
 from posd.cli.app.times import TimeCell
-from tests.cli.documents import AT, ID, answer, outcome, transaction
-from tests.cli.processes import PATIENCE, Answer, Stub, command
 from tests.support import forks
+from tests.support.commands import PATIENCE
+from tests.support.documents import AT, ID, answer, outcome, transaction
+from tests.support.stub import Answer, Stub
 from tests.support.tables import every
 
 
@@ -236,14 +237,16 @@ def run(words: str, answers: list[Answer], ends: str = "", both: bool = False, *
         Stub(Path(home) / "s", list(answers)) as stub,
         (Path(home) / "errors").open("w+b") as errors,
     ):
-        line, given = command(tuple(words.split()), None, stub.socket), os.environ | environment
+        line, given = ["--socket", str(stub.socket), *words.split()], os.environ | environment
         with _opened(ends) as out:
             if forks.can_fork(given):
                 stdout = None if ends == CLOSED else out.fileno()
                 stderr = out if both else errors
-                code = forks.Forked(line[3:], stdout=stdout, stderr=stderr.fileno(), env=given).wait(PATIENCE)
+                code = forks.Forked(line, stdout=stdout, stderr=stderr.fileno(), env=given).wait(PATIENCE)
             else:
-                code = subprocess.run(line, stdout=out, stderr=errors, env=given, check=False).returncode
+                code = subprocess.run(
+                    forks.command("posd", line), stdout=out, stderr=errors, env=given, check=False
+                ).returncode
         errors.seek(0)
         said = errors.read().decode("latin-1")
         assert not stub.script, said

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
-from tests.cli.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
-from tests.cli.processes import FILE_TO_PRINT, PATIENCE, Answer, Done, Stub, asked, check, command, problem
+from tests.support import forks
+from tests.support.commands import FILE_TO_PRINT, PATIENCE, Done, asked, check
+from tests.support.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
+from tests.support.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 DEEP = b'{"a":' + b"[" * 100_000
@@ -178,7 +180,7 @@ def test_a_possibly_printed_job_stays_open() -> None:
 @pytest.mark.slow
 def test_standard_input_is_printed(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
-        line = command(("print", "-"), tmp_path / "none.toml", tmp_path / "s")
+        line = forks.command("posd", ("--socket", str(tmp_path / "s"), "print", "-"))
         done = subprocess.run(line, input=b"from a pipe", capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, stub.calls[0].body) == (0, b'{"document":{"text":"from a pipe"}}'), done.stderr
 

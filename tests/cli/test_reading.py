@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from posd.cli.app.connection import Api, Problem
-from tests.cli.processes import Shop
+from tests.cli.conftest import Shop
 from tests.support.tables import every
 
 #: Ids with the same beginning. One id differs only in its last characters.

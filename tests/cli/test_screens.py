@@ -20,22 +20,20 @@ from posd.cli.app.context import ExitCode, for_print_job, for_transaction
 from posd.cli.operate import database
 from posd.cli.payments import decide
 from posd.cli.payments.words import refused_step
-from tests.cli.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
-from tests.cli.processes import (
+from tests.cli.test_operator import SURE
+from tests.cli.test_show import CLAIMED, LOST, entry, page
+from tests.support.commands import (
     FILE_TO_PRINT,
     PATIENCE,
-    Answer,
-    Stub,
     asked,
     check,
     posd,
     posd_interrupted,
     posd_on_terminal,
     posd_process,
-    problem,
 )
-from tests.cli.test_operator import SURE
-from tests.cli.test_show import CLAIMED, LOST, entry, page
+from tests.support.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
+from tests.support.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 ENDED = {

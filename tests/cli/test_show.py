@@ -9,8 +9,9 @@ from msgspec import to_builtins as encoded
 
 from posd.cli.operate import database as commands
 from posd.terminals.identity import steps
-from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, terminal, transaction
-from tests.cli.processes import Answer, asked, check, problem
+from tests.support.commands import asked, check
+from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, terminal, transaction
+from tests.support.stub import Answer, problem
 from tests.support.tables import every
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}

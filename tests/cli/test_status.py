@@ -15,8 +15,8 @@ from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.operate.status import StatusLine, headline, lines, typed
-from tests.cli.documents import ANSWERS, AT, ID, OTHER_ID, answer, transaction
-from tests.cli.processes import asked, asked_on_terminal, posd
+from tests.support.commands import asked, posd
+from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, transaction
 from tests.support.tables import every
 
 #: The API's example of a refused change of the configuration.
@@ -181,7 +181,7 @@ def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> Non
     counters(attention=1, open_payments=4)(document)
     opened = {"transactions": [transaction(phase="active", next_step="wait")] * 4}
     script = [answer(document), answer(opened)]
-    seen = asked_on_terminal(script, "status")
+    seen = asked(script, "status", types="")
     shown, last = seen.screen.splitlines(), document["terminals"][0]["last_payment"]["at"]
     assert (seen.returncode, len(shown) <= 24, seen.fits()) == (1, True, True), seen.screen
     assert shown[0] == "posd: not well: terminal SN-0001, attention"
@@ -192,7 +192,7 @@ def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> Non
     ]
     # A long serial does not move the columns. The screen shows the complete serial if the serial fits.
     assert [line[:26] for line in shown if "yes" in line][-1] == "    N950S-UI…OCAL-0042 yes"
-    wide = asked_on_terminal(script, "status", columns=200).screen.splitlines()
+    wide = asked(script, "status", types="", columns=200).screen.splitlines()
     assert [line[:43] for line in wide if "yes" in line][-1] == f"    {long} yes"
     piped = asked(script, "status")
     assert "\x1b" not in piped.stdout

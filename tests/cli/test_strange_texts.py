@@ -18,10 +18,11 @@ from posd.cli.app.tables import Layout
 from posd.cli.main import main
 from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulator_screen import as_words
-from tests.cli.documents import AT, answer, attention, transaction
-from tests.cli.processes import Answer, Stub, asked
 from tests.cli.watch.shops import identity
+from tests.support.commands import asked
+from tests.support.documents import AT, answer, attention, transaction
 from tests.support.strange import ALL, STRANGE, assert_lines, assert_screen
+from tests.support.stub import Answer, Stub
 from tests.support.tables import every
 
 

@@ -18,7 +18,6 @@ from posd.base.redaction import REDACTED
 from posd.cli.app.context import Context
 from posd.cli.app.private_file import write_private_file
 from posd.cli.operate.support import PARTS, ArchivePart, Machine, Scrubber, _line, archive
-from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import (
     DEBUG,
@@ -29,6 +28,7 @@ from tests.logs.test_secrets import (
     printed,
     troubled,
 )
+from tests.support.commands import Done, posd, posd_on_terminal
 from tests.support.daemon import running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
@@ -105,7 +105,7 @@ async def test_the_archive_has_no_secret_and_only_the_ids_of_payments(
     assert [told_of["commissioned"].keys() for told_of in status["terminals"]] == [{"at", "proven"}]
     assert ("posd_health{" in found["metrics.txt"], 'serial = "' in found["config.toml"]) == (True, True)
 
-    assert "is there already" in support(file, home / "config.toml").stderr
+    support(file, home / "config.toml").ends(2, str(file))
     down(home, log)
 
 

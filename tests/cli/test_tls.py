@@ -20,8 +20,8 @@ from posd.config import Pin, load
 from posd.tls import issue
 from posd.tls.certificate import local_addresses
 from posd.tls.files import TlsFiles, describe, files_in, load_pair
-from tests.cli.processes import Done, Seen, posd, posd_as_nobody, posd_on_terminal
 from tests.support.certificates import LATER, Leaf, Recorder, issued, public_key_sha256, recording, self_signed
+from tests.support.commands import Done, posd, posd_as_nobody, posd_on_terminal
 from tests.support.daemon import Daemon, running, toml
 from tests.support.needs import needs
 from tests.support.ports import reserve
@@ -58,7 +58,7 @@ def test_a_user_without_access_to_the_state_directory_is_told_so() -> None:
         config.write_text(toml(home, ""))
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         (home / "state").chmod(0o700)
-        all_done = posd_as_nobody(config, *(f"tls {command}" for command in commands))
+        all_done = [posd_as_nobody(config, f"tls {command}") for command in commands]
     for command, done in zip(commands, all_done, strict=True):
         # The findings of posd doctor have their own texts.
         told = ("may not read", "the user of posd") if command == "status" else ("Permission denied", "of the daemon")
@@ -237,7 +237,7 @@ async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> Non
     (await run(daemon, "tls", "renew")).ends(0)  # the daemon has loaded the certificate and published the CA
     daemon.directory.chmod(0o755)
     (daemon.directory / "state").chmod(0o700)
-    (done,) = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
+    done = await asyncio.to_thread(posd_as_nobody, daemon.config_file, "tls ca")
     assert (done.returncode, done.stdout) == (0, daemon.ca.read_text()), done.stderr
 
 
@@ -292,7 +292,7 @@ class Place:
         at = ("--address", self.terminal.base_url, "--yes", "--pin")
         return await asyncio.to_thread(posd, "terminals", "add", SERIAL, *at, *arguments, config=self.config)
 
-    async def on_terminal(self, command: str, types: str, *arguments: str) -> Seen:
+    async def on_terminal(self, command: str, types: str, *arguments: str) -> Done:
         """Run a command on a terminal with typed answers."""
         words = ("--config", str(self.config), "terminals", command, SERIAL, *arguments)
         socket = self.home / "run" / "till.sock"

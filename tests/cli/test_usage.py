@@ -13,8 +13,8 @@ import pytest
 from posd.base.operations import OPERATIONS
 from posd.base.times import iso
 from posd.cli.app import parameters
-from tests.cli.documents import ID, JOB, OTHER_ID
-from tests.cli.processes import FILE_TO_PRINT, asked
+from tests.support.commands import FILE_TO_PRINT, asked
+from tests.support.documents import ID, JOB, OTHER_ID
 from tests.support.tables import every
 
 NAMES = {

@@ -35,8 +35,8 @@ from posd.client import (
 from posd.client.operations import EFFECTS, DerivedFields
 from posd.client.states import TYPES, read_outcome
 from posd.payments.model import Result
-from tests.cli.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
-from tests.cli.processes import Answer, Stub
+from tests.support.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
+from tests.support.stub import Answer, Stub
 from tests.support.tables import every
 
 MOMENT = datetime(2026, 11, 20, 14, 2, 11, 123000, tzinfo=UTC)

@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
-from tests.cli.processes import PATIENCE, read_until, started_posd
 from tests.recipes.test_readme import block
+from tests.support.commands import PATIENCE, read_until, started_posd
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow

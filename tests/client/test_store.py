@@ -20,14 +20,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, Problem, StoredPayment, Unreachable
-from tests.cli.documents import ID, OTHER_ID, answer, transaction
-from tests.cli.processes import Answer, Stub, problem
 from tests.client.conftest import refused
 from tests.power.platter import replay
 from tests.support import forks
+from tests.support.documents import ID, OTHER_ID, answer, transaction
 from tests.support.needs import needs
 from tests.support.shim import build
 from tests.support.shop import Payment
+from tests.support.stub import Answer, Stub, problem
 from tests.support.tables import every
 
 RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)

@@ -18,9 +18,9 @@ from posd.collect import questions
 from posd.collect.reading import LaneMessage
 from posd.collect.store import CollectorStore, parsed
 from posd.relay.messages import OperatorNeeded
-from tests.cli.processes import Done, posd
 from tests.collect.life import BEGAN, LaneLife, as_messages, life
 from tests.collect.postgres import Postgres
+from tests.support.commands import Done, posd
 from tests.support.needs import needs
 from tests.support.strange import assert_lines
 

@@ -13,11 +13,11 @@ import pytest
 
 from posd.collect.collector import Collector, CollectorCounters
 from posd.config import load
-from tests.cli.processes import Done, posd
 from tests.collect.hostile import HostileLanes, Sent
 from tests.collect.life import LaneLife, life
 from tests.collect.postgres import Postgres, postgres
 from tests.relay.nats_server import NatsServer, nats_server
+from tests.support.commands import Done, posd
 from tests.support.needs import needs
 
 pytestmark = needs("nats-server", "postgres", "initdb")

@@ -10,7 +10,7 @@ from posd.cli.operate.support import SECRET_KEY
 from posd.config import examine
 from posd.config.schema import PROFILE_KEYS, SECTIONS, TerminalConfig, keys
 from posd.daemon.reload import InForce
-from tests.cli.processes import posd
+from tests.support.commands import posd
 from tests.support.tables import every
 
 SECRET = "hunter2-hunter2"

@@ -21,8 +21,8 @@ from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.tls import issue
 from posd.upkeep.verify import verify
-from tests.cli.processes import posd
 from tests.e2e.conftest import CHARGE, some
+from tests.support.commands import posd
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import body
 from tests.support.https import deliver

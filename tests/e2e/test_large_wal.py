@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from posd.storage import database_files
-from tests.cli.processes import posd as command
 from tests.e2e.test_standing_still import pay
+from tests.support.commands import posd as command
 from tests.support.daemon import Daemon
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal, nowhere

@@ -14,11 +14,11 @@ from posd.storage.connection import connect_reader
 from posd.tls import issue
 from posd.tls.files import fingerprint
 from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
-from tests.cli.processes import posd as posd_command
 from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up
 from tests.e2e.test_backup import posd_command as command_of
 from tests.e2e.test_certificates import check, command, files, reloaded
+from tests.support.commands import posd as posd_command
 from tests.support.daemon import Daemon
 from tests.support.shop import Shop
 from tests.support.tables import there

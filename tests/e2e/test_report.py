@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from posd.base.times import iso
 from posd.simulator import Simulator
-from tests.cli.processes import posd
+from tests.support.commands import posd
 from tests.support.daemon import Daemon
 from tests.support.simulated import simulated
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from posd.simulator import Simulator
-from tests.cli.processes import posd as command
+from tests.support.commands import posd as command
 from tests.support.daemon import Daemon
 from tests.support.simulated import simulated
 

@@ -22,8 +22,8 @@ from zeroconf.asyncio import AsyncZeroconf
 from manual.pages import pages
 from posd.cli.explain.catalogue import events
 from posd.cli.operate.database import MARGIN
-from tests.cli.processes import Done, posd, posd_on_terminal
 from tests.e2e.test_metrics import scrape
+from tests.support.commands import Done, posd, posd_on_terminal
 from tests.support.daemon import Daemon, running
 from tests.support.events import event
 from tests.support.exposition import read

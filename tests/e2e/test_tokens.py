@@ -19,9 +19,9 @@ import pytest
 from posd.base import ids
 from posd.base.ids import Channel
 from posd.base.redaction import REDACTED
-from tests.cli.processes import posd as command
 from tests.cli.test_support import members
 from tests.e2e.conftest import CHARGE
+from tests.support.commands import posd as command
 from tests.support.daemon import Daemon
 from tests.support.events import body
 from tests.support.https import deliver

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from posd.config.schema import RelayConfig
 from posd.relay.stream import StreamAway, connected, read_credentials
-from tests.cli.processes import posd
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, once_each, sent
 from tests.relay.nats_server import nats_server
 from tests.relay.test_relay import paid
+from tests.support.commands import posd
 from tests.support.needs import needs
 from tests.support.shop import Shop
 

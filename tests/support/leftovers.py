@@ -8,6 +8,7 @@ each test file. Each object is reported with the test after which the object fir
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -133,6 +134,17 @@ def _read(pid: int, name: str) -> bytes:
 def command_line(pid: int) -> str:
     """Return the command line of a process. Raise OSError if the process has ended."""
     return _read(pid, "cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip() or "(ended)"
+
+
+def processes_naming(directory: Path) -> dict[int, str]:
+    """Return the running processes (pid -> command line) whose command line names the directory."""
+    named = re.compile(rf"{re.escape(str(directory))}(?!\w)")  # a longer name with the same beginning does not count
+    found = {}
+    for pid in processes():
+        with suppress(OSError):  # the process has ended
+            if named.search(line := command_line(pid)):
+                found[pid] = line
+    return found
 
 
 class Starts:

@@ -61,11 +61,11 @@ from tests.cli.doctor.conftest import (
     traces,
     warnings,
 )
-from tests.cli.manual.parsing import parse
-from tests.cli.processes import PATIENCE, posd, posd_as_nobody, posd_on_terminal
 from tests.e2e.test_distrust import refuse
 from tests.store.filled import filling
 from tests.support.certificates import OLD_STYLE, PrivateCa
+from tests.support.command_lines import parse
+from tests.support.commands import PATIENCE, posd, posd_as_nobody, posd_on_terminal
 from tests.support.daemon import Daemon
 from tests.support.needs import needs
 from tests.support.slow import named_quick
@@ -567,7 +567,8 @@ async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) 
     setup.change('admin_group = ""', 'admin_group = "nogroup"')
     setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret
     async with running(setup):
-        said, config_check, piped = posd_as_nobody(setup.file, "doctor --json", "config check --json", "doctor")
+        lines = ("doctor --json", "config check --json", "doctor")
+        said, config_check, piped = (posd_as_nobody(setup.file, line) for line in lines)
     assert (said.returncode, said.stderr) == (0, "")
     assert failures(said.document) == []
     told = {one["subject"]: one["meaning"] for one in said.document}

@@ -21,7 +21,7 @@ from posd.cli.app.lazy import examples, groups
 from posd.cli.explain.catalogue import read
 from posd.cli.explain.command import entries
 from posd.cli.main import COMMANDS, main
-from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
+from tests.support.command_lines import parse, words_of
 from tests.support.needs import needs
 from tests.support.tables import every
 
@@ -172,11 +172,19 @@ def test_groff_accepts_every_page_without_a_message(manual: Path) -> None:
 # docs/guides/operations.md. The guide has every code. Its commands are valid, and its log lines exist.
 
 
-GUIDE = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+#: The text without its blocks of code. `tests.test_examples` parses the commands of the blocks.
+GUIDE = re.sub(
+    r"^```.*?^```",
+    "",
+    (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8"),
+    flags=re.MULTILINE | re.DOTALL,
+)
 SOURCES = "\n".join(
     file.read_text(encoding="utf-8") for pattern in ("*.py", "en.toml") for file in (ROOT / "posd").rglob(pattern)
 )
 
+#: Texts in backticks.
+CODE = {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", GUIDE)}
 #: Name of a log event in the guide. Names of files have the same form.
 LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")
 FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
@@ -186,17 +194,12 @@ FILES = frozenset({"posd.db", "posd.socket", "posd.toml"})
 TEXTS = re.sub(r'"\s*\n\s*f?"', "", SOURCES)
 #: Texts in backticks with these beginnings are commands. Other texts of at least three words quote messages of posd.
 TYPED = ("posd ", "sudo ", "journalctl ", "systemctl ", "[")
-
-
-def quoted() -> set[str]:
-    """Return the messages of posd that the guide quotes."""
-    texts = {" ".join(text.split()) for text in re.findall(r"`([^`]+)`", FENCED.sub("", GUIDE))}
-    return {text for text in texts if len(text.split()) > 2 and not text.startswith(TYPED)}
+QUOTED = {text for text in CODE if len(text.split()) > 2 and not text.startswith(TYPED)}
 
 
 def headings() -> dict[str, str]:
     """Return every section, link anchor (as on GitHub) -> text."""
-    parts = re.split(r"^#{1,4} (.+)$", FENCED.sub("", GUIDE), flags=re.MULTILINE)
+    parts = re.split(r"^#{1,4} (.+)$", GUIDE, flags=re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): text
         for title, text in zip(parts[1::2], parts[2::2], strict=True)
@@ -208,11 +211,11 @@ def test_the_guide_has_exactly_the_existing_exit_codes() -> None:
 
 
 def test_the_see_entry_of_each_code_is_a_heading_of_the_guide() -> None:
-    titles = set(re.findall(r"^#+ (.+)$", FENCED.sub("", GUIDE), re.MULTILINE))
+    titles = set(re.findall(r"^#+ (.+)$", GUIDE, re.MULTILINE))
     assert {entry.see for entry in entries()} - {""} <= titles
 
 
-@every("line", sorted(set(commands_of(GUIDE))))
+@every("line", sorted(text for text in CODE if text.startswith("posd ")))
 def test_every_command_is_valid(line: str) -> None:
     parse(words_of(line))
 
@@ -230,7 +233,7 @@ def test_every_named_log_line_exists() -> None:
     assert [name for name in named if f'"{name}"' not in SOURCES] == []
 
 
-@every("text", sorted(quoted()))
+@every("text", sorted(QUOTED))
 def test_every_quoted_message_exists(text: str) -> None:
     words = text.split()
     run = 3 if len(words) > 5 else 2  # number of consecutive words to find; names and numbers are between such parts

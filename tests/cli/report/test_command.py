@@ -28,10 +28,11 @@ from posd.cli.report import page
 from posd.cli.report.view import FORMULA, ReportView, span, write_csv, write_json
 from posd.client.documents import decode
 from posd.clock.clock import Stretch
-from tests.cli.documents import answer
-from tests.cli.processes import Answer, Done, asked, asked_on_terminal
 from tests.support.book import Book, book, context, days_of, fill_day, fill_trouble, identity, reported, whole
+from tests.support.commands import Done, asked
+from tests.support.documents import answer
 from tests.support.slow import examples
+from tests.support.stub import Answer
 from tests.support.tables import every
 
 DAY_OF = date(2026, 11, 20)
@@ -144,7 +145,7 @@ def test_on_a_terminal_the_report_fits_80_columns() -> None:
         fill_trouble(shop, MORNING)
 
     rows = json.loads(made(fill).body)["payments"]
-    seen = asked_on_terminal([made(fill)], "report", *DAY).ends(0, "posd acknowledge", lacks=["Needs"])
+    seen = asked([made(fill)], "report", *DAY, types="").ends(0, "posd acknowledge", lacks=["Needs"])
     # No line break splits a command, so that a person can copy the command.
     lines = [line for line in seen.screen.split("\n") if "posd " not in line]
     assert [line for line in lines if cell_len(line.rstrip()) > 80] == []

@@ -26,12 +26,13 @@ from posd.cli.app.context import RESULT_CODES
 from posd.cli.watch.app import RowPage
 from posd.cli.watch.state import Away, ListName, Shop, WatchState
 from posd.cli.watch.texts import lines, rates
-from tests.cli.documents import attention, outcome
-from tests.cli.processes import posd_on_terminal, started_posd
-from tests.cli.terminals import OnTerminal, on_terminal, started
 from tests.cli.watch.shops import BUSY, NOW, at, drawn, identity, in_doubt, payment, terminal
 from tests.cli.watch.terminal import seen
+from tests.support import forks
+from tests.support.commands import posd_on_terminal, started_posd
 from tests.support.counter import PATIENCE, Counter
+from tests.support.documents import attention, outcome
+from tests.support.pseudo_terminal import OnTerminal, on_terminal
 from tests.support.strange import STRANGE, assert_lines
 from tests.support.tables import there
 
@@ -199,10 +200,10 @@ def test_a_signal_ends_the_view_and_restores_the_terminal(shop: Counter, number:
         assert view.ends() == 0
 
 
-def patched(tmp_path: Path, code: str) -> dict[str, str]:
-    """Return an environment in which Python runs this code at its start."""
-    (tmp_path / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+def patched(tmp_path: Path, code: str) -> str:
+    """Return a program that runs this code and then posd."""
+    (program := tmp_path / "patched.py").write_text(f"{code}\nfrom posd.cli.entry import main\nmain()\n")
+    return str(program)
 
 
 WITHOUT_TEXTUAL = "import sys\nsys.modules['textual'] = None\n"
@@ -212,7 +213,7 @@ def test_an_internal_fault_restores_the_terminal_and_is_one_message(shop: Counte
     code = (
         "import posd.cli.watch.texts as texts\ndef broken(*_):\n    raise ValueError('broken')\ntexts.header = broken\n"
     )
-    with on_terminal(shop.socket, "watch", **patched(tmp_path, code)) as view:
+    with on_terminal(shop.socket, "watch", program=patched(tmp_path, code)) as view:
         view.writes(OWN_SCREEN)
         assert view.ends() == 1
         assert b"a fault of posd itself: ValueError: broken" in view.raw
@@ -240,7 +241,9 @@ def test_a_second_of_the_view_writes_few_bytes_and_after_ctrl_z_the_whole_view_i
 
 def test_a_closed_terminal_ends_the_view(shop: Counter) -> None:
     keys, device = pty.openpty()
-    process = started(("--socket", str(shop.socket), "watch"), device, os.environ | {"TERM": "xterm"})
+    streams = {"stdin": device, "stdout": device, "stderr": device}
+    environment = os.environ | {"TERM": "xterm"}
+    process = forks.Forked(("--socket", str(shop.socket), "watch"), **streams, env=environment, session=True)
     os.close(device)
     OnTerminal(process, keys, device).writes(DRAWN)
     os.close(keys)
@@ -273,13 +276,13 @@ def test_without_utf_8_the_view_is_ascii_and_no_color_is_respected(shop: Counter
 
 
 def test_without_textual_the_message_says_how_to_install_it_and_what_else_exists(shop: Counter, tmp_path: Path) -> None:
-    with on_terminal(shop.socket, "watch", **patched(tmp_path, WITHOUT_TEXTUAL)) as view:
+    with on_terminal(shop.socket, "watch", program=patched(tmp_path, WITHOUT_TEXTUAL)) as view:
         assert view.ends() == 2
         assert (b"pip install 'posd[watch]'" in view.raw, b"posd status --watch" in view.raw) == (True, True)
 
 
 def test_status_is_shown_again_while_it_changes(shop: Counter, tmp_path: Path) -> None:
-    with on_terminal(shop.socket, "status", "--watch", **patched(tmp_path, WITHOUT_TEXTUAL)) as view:
+    with on_terminal(shop.socket, "status", "--watch", program=patched(tmp_path, WITHOUT_TEXTUAL)) as view:
         view.writes("open payments  none")
         shop.charge(12, scenario="by-hand")
         view.writes("12.00")

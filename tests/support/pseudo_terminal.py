@@ -5,7 +5,6 @@ import os
 import pty
 import select
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Iterator
@@ -13,19 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support import forks
-
-#: Limit in seconds of a wait for output or for the end of a process.
-PATIENCE = 60.0
-#: Program that makes the pseudo-terminal the controlling terminal, as a shell does.
-OWN_TERMINAL = ("setsid", "--ctty")
-
-Process = forks.Forked | subprocess.Popen[bytes]
+from tests.support.program import PATIENCE_SECONDS
 
 
 class OnTerminal:
     """A process on a terminal of 80 by 24, with its output."""
 
-    def __init__(self, process: Process, keys: int, device: int) -> None:
+    def __init__(self, process: forks.Forked, keys: int, device: int) -> None:
         self.process, self.keys, self.device = process, keys, device
         self.raw = b""
 
@@ -38,7 +31,7 @@ class OnTerminal:
 
     def writes(self, text: str) -> bytes:
         """Read until this text was written. Return and remove the output before the text."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while text.encode() not in self.raw:
             assert self.read(deadline - time.monotonic()), f"the output lacks {text!r}: {self.raw!r}"
         before, _, self.raw = self.raw.partition(text.encode())
@@ -46,7 +39,7 @@ class OnTerminal:
 
     def ends(self) -> int:
         """Read until the process has ended. Return the exit code."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while self.process.poll() is None or self.read(0):
             assert time.monotonic() < deadline
             self.read(0.01)
@@ -57,15 +50,6 @@ class OnTerminal:
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
 
 
-def started(arguments: tuple[str, ...], device: int, environment: dict[str, str], stdout: int | None = None) -> Process:
-    """Start a command of posd on a terminal of its own. `stdout` replaces the terminal as its output."""
-    if forks.can_fork(environment):
-        out = device if stdout is None else stdout
-        return forks.Forked(arguments, stdin=device, stdout=out, stderr=device, env=environment, session=True)
-    command = [*OWN_TERMINAL, *forks.command("posd", arguments)]
-    return subprocess.Popen(command, stdin=device, stdout=device, stderr=device, env=environment)
-
-
 @contextmanager
 def on_terminal(
     socket: Path,
@@ -73,10 +57,11 @@ def on_terminal(
     size: tuple[int, int] = (24, 80),
     types: str = "",
     stdout: int | None = None,
+    program: str = "posd",
     **env: str,
 ) -> Iterator[OnTerminal]:
-    """Run a command of posd on a terminal for the block. The text `types` is typed before the command reads. Check at
-    the end that the terminal's settings are unchanged.
+    """Run a command of posd, or a Python file in place of posd, on a terminal for the block. The text `types` is typed
+    before the command reads. Check at the end that the terminal's settings are unchanged.
     """
     keys, device = pty.openpty()
     os.write(keys, types.encode())
@@ -84,7 +69,15 @@ def on_terminal(
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     environment |= {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | env
-    process = started(("--socket", str(socket), *command), device, environment, stdout)
+    process = forks.Forked(
+        ("--socket", str(socket), *command),
+        program=program,
+        stdin=device,
+        stdout=device if stdout is None else stdout,
+        stderr=device,
+        env=environment,
+        session=True,
+    )
     try:
         seen = OnTerminal(process, keys, device)
         yield seen

@@ -3,7 +3,6 @@
 import re
 import shlex
 import uuid
-from collections.abc import Iterator
 
 import click
 
@@ -31,18 +30,6 @@ OPERATORS = frozenset({"|", "||", "&&", ";", ">", ">>", "<", "&"})
 
 #: A shell line that runs posd, as a prefix and words.
 LINE = re.compile(r"\s*(?:sudo (?:-u \S+ )?|time )*posd (?P<rest>.+)")
-
-#: Code in a Markdown text: shell blocks, and texts in backticks.
-BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-INLINE = re.compile(r"`(posd [^`]+)`")
-
-
-def commands_of(markdown: str) -> Iterator[str]:
-    """Yield every posd command in the shell blocks and backticks of a Markdown text."""
-    for block in BLOCK.findall(markdown):
-        yield from filter(LINE.fullmatch, block.replace("\\\n", " ").splitlines())
-    yield from INLINE.findall(FENCED.sub("", markdown))
 
 
 def words_of(line: str) -> list[str]:

@@ -9,48 +9,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from tests.simulation import coverage, hunt, runs, shrink, story, vfs
+from tests.simulation import hunt, runs, story, vfs
 from tests.simulation.breaks import BREAKS
-from tests.simulation.runs import Job, Played
-from tests.simulation.world import World
-
-
-@dataclass
-class Tally:
-    """Totals of runs, without the runs in which the simulation itself failed."""
-
-    began: float = field(default_factory=time.monotonic)
-    runs: int = 0
-    payments: int = 0
-    lives: int = 0
-    virtual_seconds: float = 0.0
-    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
-    failed: list[Played] = field(default_factory=list)
-
-    def add(self, played: Played) -> None:
-        """Count a run."""
-        self.runs += 1
-        if (result := played.result) is not None:
-            self.payments += result.payments
-            self.lives += result.lives
-            self.virtual_seconds += result.virtual_seconds
-            self.seen += result.seen
-        if played.failures:
-            self.failed.append(played)
-
-    def line(self) -> str:
-        """Return a line with the progress."""
-        seconds = time.monotonic() - self.began
-        return (
-            f"{self.payments:,} payments in {self.runs:,} runs, {self.payments / max(seconds, 1e-3):.0f} a second, "
-            f"{self.lives:,} lives of posd, {self.virtual_seconds / 3600:,.0f} simulated hours, "
-            f"{len(self.failed)} runs failed"
-        )
-
+from tests.simulation.runs import Job
+from tests.simulation.world import Result
 
 #: Minimum time between two progress lines, in seconds.
 PROGRESS_SECONDS = 60.0
@@ -79,89 +44,89 @@ def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
 
     Return 1 if a fault was not found.
     """
-    results = []
+    rows, code = [hunt.HEAD], 0
     for name in names:
-        found = hunt.hunt(name, payments)
-        results.append(found)
-        run = f"--replay {found.seed} --size {found.size}, " if found.failure is not None else ""
-        print(f"{name}: {found.failure or 'NOT FOUND'} ({run}{found.payments:,} payments)", flush=True)
+        job, made, failure = hunt.hunt(name, payments)
+        run = "" if job is None else f"--replay {job.seed} --size {job.size}, "
+        print(f"{name}: {failure} ({run}{made:,} payments)", flush=True)
+        rows.append(hunt.row(name, job, made, failure))
+        code |= job is None
         if file is not None:
-            file.write_text(hunt.markdown(results))
-    return 1 if any(found.failure is None for found in results) else 0
+            file.write_text("\n".join(rows) + "\n")
+    return code
 
 
 def _many(options: argparse.Namespace) -> int:
     """Play runs until they have made this many payments."""
-    tally, told, stopped = Tally(), time.monotonic(), False
+    began = told = time.monotonic()
+    totals, stopped, numbers = Counter[str](), False, count()
+    seen: set[str] = set()
+    failed: list[tuple[Job, Result]] = []
 
     def jobs() -> Iterator[Job]:
-        while tally.payments < options.payments:
+        while totals["payments"] < options.payments:
             seed = runs.seed_of(options.seed, next(numbers))
             yield Job(seed, options.size or runs.size_of(seed))
 
-    numbers = count()
+    def line() -> str:
+        return _line(totals, f"{totals['payments'] / (time.monotonic() - began):.0f} a second, ", len(failed))
+
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        for played in runs.play_all(jobs()):
-            tally.add(played)
-            if played.failures:
-                sys.stderr.write(f"seed {played.job.seed} failed; {command(played.job)}\n")
-                sys.stderr.write("".join(f"  - {what}\n" for what in played.failures[:8]))
+        for job, result in runs.play_all(jobs()):
+            totals += result.totals
+            seen |= result.seen
+            if result.failures:
+                failed.append((job, result))
+                sys.stderr.write(f"seed {job.seed} failed; {job.command()}\n")
+                sys.stderr.write("".join(f"  - {what}\n" for what in result.failures[:8]))
             if time.monotonic() - told >= PROGRESS_SECONDS:
                 told = time.monotonic()
-                sys.stderr.write(f"{tally.line()}\n")
+                sys.stderr.write(f"{line()}\n")
     except KeyboardInterrupt:
         stopped = True
     finally:
         signal.signal(signal.SIGTERM, before)
-    print(f"{tally.line()}\n{coverage.words(tally.seen)}")
+    print(f"{line()}\n{story.situations(seen)}")
     if stopped:
         sys.stderr.write("stopped; the above is what there was so far\n")
-        return 1 if tally.failed else 130
+        return 1 if failed else 130
     # the smallest failed run for each kind of failure
-    largest_first = sorted(tally.failed, key=lambda played: -played.job.size)
-    kinds = {shrink.kind_of(played.failures[0]): played for played in largest_first}
-    for played in [*kinds.values()][:SHRUNK]:
-        print(f"\nseed {played.job.seed}; {command(played.job)}")
-        print(_shrunk(played))
-    return 1 if tally.failed else 0
+    largest_first = sorted(failed, key=lambda pair: -pair[0].size)
+    smallest = {min(runs.kinds(result.failures[:1])): (job, result) for job, result in largest_first}
+    for job, result in [*smallest.values()][:SHRUNK]:
+        print(f"\nseed {job.seed}; {job.command()}\n{_shrunk(job, result)}")
+    return 1 if failed else 0
 
 
-def _shrunk(played: Played) -> str:
+def _line(totals: Counter[str], rate: str, failed: int) -> str:
+    """Return a line with the totals."""
+    return (
+        f"{totals['payments']:,} payments in {totals['runs']:,} runs, {rate}{totals['lives']:,} lives of posd, "
+        f"{totals['seconds'] / 3600:,.0f} simulated hours, {failed} runs failed"
+    )
+
+
+def _shrunk(job: Job, result: Result) -> str:
     """Shrink a failed run. Return the shortest plan, its failures and its story."""
-    with played.job.changed():
-        found = shrink.shrink(played.job.plan(), shrink.kinds(played.failures))
-        head = f"shrunk in {found.runs} runs"
-        try:
-            result = World(found.plan, story=True).run()
-        except Exception as error:  # noqa: BLE001 - the error is the result of the run
-            return f"{head}: the simulation itself fails: {error!r}"
-    return "\n".join((head, story.about_plan(result), *(f"- {what}" for what in result.failures), story.tell(result)))
-
-
-def command(job: Job) -> str:
-    """Return the command that replays a run."""
-    size = f" --size {job.size}" if job.size != runs.size_of(job.seed) else ""
-    mistake = f" --break {job.mistake}" if job.mistake is not None else ""
-    return f"python -m tests.simulation --replay {job.seed}{size}{mistake}"
+    with job.changed():
+        plan, made = runs.shrink(job.plan(), result.failures)
+        result = runs.result_of(plan, story=True)
+    failures = "\n".join(f"- {what}" for what in result.failures)
+    return f"shrunk in {made} runs\n{story.about_plan(plan)}\n{failures}\n{story.tell(plan, result)}"
 
 
 def _replay(job: Job, *, whole: bool) -> int:
     """Replay one run in this process, and print the failures. `whole`: also print all events of the run."""
-    tally = Tally()
-    played, plan = runs.play(job), job.plan()
+    result, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
-    tally.add(played)
-    print(tally.line())
-    print(*played.failures, sep="\n")
-    if played.result is not None:
-        print(f"digest    {played.result.digest}")
-    if whole and played.result is not None:
+    print(_line(result.totals, "", bool(result.failures)), *result.failures, f"digest    {result.digest}", sep="\n")
+    if whole:
         with job.changed():
-            print(story.tell(World(plan, story=True).run(), everything=True))
-    elif played.failures:
-        print(_shrunk(played))
-    return 1 if played.failures else 0
+            print(story.tell(plan, runs.result_of(plan, story=True), everything=True))
+    elif result.failures:
+        print(_shrunk(job, result))
+    return 1 if result.failures else 0
 
 
 def _parser() -> argparse.ArgumentParser:

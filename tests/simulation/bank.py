@@ -1,10 +1,10 @@
 """The acquirer's record of the truth: requests that reached a terminal, charged customers, and final results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 #: Operation -> types of originals from which it can derive.
 ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
@@ -18,6 +18,11 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
 #: Pairs (requested, already approved) for one original. The approved operation ended the chain, so posd refuses the
 #: requested operation.
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
+
+#: Pairs (requested, already approved) for one original. The requested operation needs `additional` (`repeat`).
+REPEATED: Final = frozenset(
+    {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
+)
 
 
 @dataclass
@@ -71,6 +76,11 @@ class Truth:
         return self.end == "APPROVAL"
 
     @property
+    def state(self) -> str:
+        """Whether the payment is `approved`, `open` or `not` approved."""
+        return "approved" if self.charged else "open" if self.starts and self.end is None else "not"
+
+    @property
     def base(self) -> "Truth | None":
         """The parent in the chain. If the request names a re-authorization, its parent is the pre-authorization."""
         original = self.original
@@ -94,39 +104,42 @@ class Bank:
         """Yield the operations derived from a payment, oldest first."""
         return (truth for above, truth in self.derived if above is base)
 
-    def approved(self, base: Truth, kind: str) -> list[Truth]:
-        """Return the approved operations of one type that were derived from a payment."""
-        return [truth for truth in self.under(base) if truth.kind == kind and truth.charged]
-
-    def standing(self, base: Truth) -> Decimal:
-        """Return the reserved amount, or the charged amount without tips."""
-        return (self.approved(base, "re-auth") or [base])[-1].amount
-
     def charged(self, base: Truth) -> Decimal:
         """Return the charged amount, with the tips that were added later."""
-        return self.standing(base) + sum((tip.amount for tip in self.approved(base, "post-tip")), Decimal())
+        own, tips = standing(base, [*self.under(base)])
+        return Decimal(own + tips)
 
-    def wrong(self, base: Truth, asked: Truth) -> str | None:
-        """Return why an operation exceeds the limits of its original, or None.
+    def wrong(self, base: Truth, asked: Truth) -> frozenset[str]:
+        """Return the codes with which posd should have refused an operation."""
+        return refusals(asked, [other for other in self.under(base) if other is not asked], repeat=True)
 
-        The rules are in the local API (Amounts, Chains).
-        """
-        if base.kind not in ORIGINALS[asked.kind] or not base.charged:
-            return f"{base.identity} is a {base.kind} that ended as {base.end}"
-        for other in self.under(base):
-            if other is not asked and other.end is None and other.starts:
-                return f"{other.kind} {other.identity} is open"
-            if other is not asked and other.charged and (asked.kind, other.kind) in NEVER:
-                return f"{other.kind} {other.identity} has ended the chain"
 
-        def total(kind: str) -> Decimal:
-            return sum((other.amount for other in self.approved(base, kind) if other is not asked), Decimal())
+def standing(base: Any, others: Iterable[Any]) -> tuple[Any, Any]:
+    """Return the reserved amount, or the charged amount without tips. Return also the sum of the tips."""
+    done = [other for other in others if other.state == "approved" and other.base is base]
+    again = [other for other in done if other.kind == "re-auth"]
+    return (again or [base])[-1].amount or 0, sum(other.amount for other in done if other.kind == "post-tip")
 
-        allowed = {
-            "capture": self.standing(base) - total("capture"),
-            "refund": self.charged(base) - total("refund"),
-            "void": self.charged(base),
-        }.get(asked.kind)
-        if allowed is not None and asked.amount > allowed:
-            return f"the amount is {asked.amount}, and {allowed} is allowed"
-        return None
+
+def refusals(asked: Any, others: Sequence[Any], *, repeat: bool) -> frozenset[str]:
+    """Return the codes with which posd may refuse an operation. If the result is empty, posd must accept it.
+
+    `asked` and `others` (the other operations of the chain, oldest first): as the acquirer or as a till knows them. The
+    rules are in the local API (Amounts, Chains).
+    """
+    base = asked.base
+    if asked.original.state != "approved" or base.kind not in ORIGINALS[asked.kind]:
+        return frozenset({"unknown_original"})
+    done = [other for other in others if other.state == "approved" and other.base is base]
+    beside = {(asked.kind, other.kind) for other in done}
+    if any(other.state == "open" for other in others) or NEVER & beside or (REPEATED & beside and not repeat):
+        return frozenset({"already_derived", "chain_conflict"})
+    own, tips = standing(base, done)
+    whole = own + tips
+    used = sum(whole if other.amount is None else other.amount for other in done if other.kind == asked.kind)
+    exceeds = {
+        "capture": (asked.amount or 0) > own - used,
+        "void": asked.amount not in (None, own, whole),
+        "refund": (whole if asked.amount is None else asked.amount) > whole - used,
+    }
+    return frozenset({"amount_exceeds"} if exceeds.get(asked.kind) else ())

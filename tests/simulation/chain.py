@@ -5,16 +5,16 @@ daemon.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from tests.simulation.bank import NEVER, ORIGINALS
+from tests.simulation.bank import refusals
 from tests.simulation.http import Reply
+from tests.simulation.part import Part, new_id
 from tests.simulation.plan import SOON
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ PATHS: Final[Mapping[str, tuple[str, str]]] = {
     "void": ("void", "VOID"),
     "refund": ("refund", "REFUND"),
 }
-
-#: Pairs (requested, already approved) for one original. The requested operation needs `additional` (`repeat`).
-REPEATED: Final = frozenset(
-    {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
-)
 
 #: Type of the original -> the operations that a till requests next, with their frequency. posd must refuse some of
 #: them.
@@ -58,7 +53,7 @@ class Link:
     identity: str
     kind: str
     #: The requested amount in cents. None if the request has no amount.
-    cents: int | None
+    amount: int | None
     #: The operation from which this operation derives. None for the first operation.
     original: "Link | None" = None
     by_reference: bool = False
@@ -77,49 +72,12 @@ class Link:
         return original
 
 
-def expected(link: Link, links: Sequence[Link]) -> frozenset[str]:
-    """Return the codes with which posd may refuse a start. If the result is empty, posd must accept the start.
-
-    `links`: the chain, from the first operation on, in the order of the starts.
-    """
-    original, base = link.original, link.base
-    assert original is not None
-    assert base is not None
-    if original.state != "approved" or base.kind not in ORIGINALS[link.kind]:
-        return frozenset({"unknown_original"})
-    others = [other for other in links[1:] if other is not link and other.state in ("approved", "open")]
-    members = [other for other in others if other.base is base]
-    beside = {(link.kind, other.kind) for other in members if other.state == "approved"}
-    if any(other.state == "open" for other in others) or NEVER & beside or (REPEATED & beside and not link.repeat):
-        return frozenset({"already_derived", "chain_conflict"})
-    done = [other for other in members if other.state == "approved"]
-    return frozenset({"amount_exceeds"}) if _exceeds(link, base, done) else frozenset()
-
-
-def _exceeds(link: Link, base: Link, done: Sequence[Link]) -> bool:
-    def total(kind: str) -> int:
-        return sum(other.cents or 0 for other in done if other.kind == kind)
-
-    again = [other for other in done if other.kind == "re-auth"]
-    own = ((again or [base])[-1]).cents or 0
-    match link.kind:
-        case "capture":
-            return (link.cents or 0) > own - total("capture")
-        case "void":
-            return link.cents is not None and link.cents not in (own, own + total("post-tip"))
-        case "refund":
-            charged = own + total("post-tip")
-            refunded = sum(charged if other.cents is None else other.cents for other in done if other.kind == "refund")
-            return (charged if link.cents is None else link.cents) > charged - refunded
-    return False
-
-
-class Chain:
+class Chain(Part):
     """Operations of one till after an approved payment. The basket has the stored data."""
 
     def __init__(self, till: "Till", basket: "Basket") -> None:
-        self._till, self._basket, self._world = till, basket, till.world
-        self._links = basket.links
+        super().__init__(till.world)
+        self._till, self._basket, self._links = till, basket, basket.links
 
     async def run(self) -> None:
         """Do every step. After a crash of the till, continue at the interrupted step."""
@@ -147,7 +105,7 @@ class Chain:
 
     def _draw(self) -> Iterator[Link]:
         """Draw the next operation. Sometimes draw another operation at the same moment."""
-        random = self._world.random("chain", self._basket.sale.number, len(self._links))
+        random = self.world.random("chain", self._basket.sale.number, len(self._links))
         count = 2 if random.random() < 0.2 else 1
         for number in range(count):
             yield self._one(random, len(self._links) + number)
@@ -158,7 +116,7 @@ class Chain:
         original = able[-1] if random.random() < 0.6 else random.choice(able)
         kind = random.choices(list(NEXT[original.kind]), list(NEXT[original.kind].values()))[0]
         share = random.choices(list(SHARES), list(SHARES.values()))[0]
-        cents: int | None = original.cents or sale.cents
+        cents: int | None = original.amount or sale.cents
         if kind == "post-tip":
             cents = random.randrange(1, 500)
         elif share == "none" and kind in ("void", "refund"):
@@ -167,8 +125,8 @@ class Chain:
             cents = random.randrange(1, sale.cents + 1)
         elif share == "more":
             cents = sale.cents * 3 + random.randrange(1, 100)
-        identity = str(UUID(int=random.getrandbits(128), version=4))
-        self._world.give_habit(identity, sale, 1000 + number)
+        identity = new_id(random)
+        self.world.give_habit(identity, sale, 1000 + number)
         return Link(
             identity,
             kind,
@@ -177,7 +135,7 @@ class Chain:
             by_reference=random.random() < 0.4,
             repeat=random.random() < 0.3,
             terminal=random.choices(
-                (self._till.serial, None, self._world.other_serial(self._till.serial)), (70, 20, 10)
+                (self._till.serial, None, self.world.other_serial(self._till.serial)), (70, 20, 10)
             )[0],
         )
 
@@ -188,12 +146,12 @@ class Chain:
         body |= {"transaction_reference": original.reference} if link.by_reference else {"original": original.identity}
         if link.terminal is not None or link.by_reference:
             body["terminal"] = link.terminal or self._till.serial
-        if link.cents is not None:
-            body["amount"] = {"subtotal_iva0": f"{link.cents // 100}.{link.cents % 100:02}"}
+        if link.amount is not None:
+            body["amount"] = {"subtotal_iva0": f"{link.amount // 100}.{link.amount % 100:02}"}
         return body
 
     async def _do(self, link: Link, *, alone: bool) -> None:
-        till, world = self._till, self._world
+        till, world = self._till, self.world
         path = f"/v1/transactions/{link.identity}"
         if link.kind == "void" and world.random("midnight", link.identity).random() < LATE_VOIDS:
             await self._midnight()
@@ -219,7 +177,7 @@ class Chain:
                 await self._refused(link, reply, alone=alone)
                 return
         if world.random("chain-abort", link.identity).random() < 0.1:
-            till.world.bank.of(link.identity).abort_wanted = True
+            till.world.truth(link.identity).abort_wanted = True
             await till._call("POST", f"{path}/abort")
         step = await till._await(self._basket, link.identity)
         link.state = {"done": "approved", "new_id_ok": "not"}.get(step, "open")
@@ -229,9 +187,9 @@ class Chain:
 
     async def _midnight(self) -> None:
         """Wait until the next day, if midnight is near."""
-        now = self._world.machine.clocks.true
-        day = now.astimezone(ZoneInfo(self._world.plan.timezone)).date() + timedelta(days=1)
-        midnight = datetime.combine(day, time(), ZoneInfo(self._world.plan.timezone))
+        now = self.world.machine.clocks.true
+        day = now.astimezone(ZoneInfo(self.world.plan.timezone)).date() + timedelta(days=1)
+        midnight = datetime.combine(day, time(), ZoneInfo(self.world.plan.timezone))
         seconds = (midnight.astimezone(UTC) - now).total_seconds()
         if seconds < SOON:
             await asyncio.sleep(seconds + 5.0)
@@ -239,28 +197,24 @@ class Chain:
     def _taken(self, link: Link) -> None:
         """Check that the rules allow an operation that posd accepted."""
         if self._certain():
-            wanted = expected(link, self._by_start())
-            self._world.checks.holds(
-                not wanted, f"posd accepted {link.kind} {link.identity} instead of a refusal with {sorted(wanted)}"
-            )
+            wanted = refusals(link, [other for other in self._by_start() if other is not link], repeat=link.repeat)
+            told = f"posd accepted {link.kind} {link.identity} instead of a refusal with {sorted(wanted)}"
+            self.holds(not wanted, told)
 
     async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
         """Check a refusal. The rules must allow the refusal, and its cause must exist."""
         link.state = "refused"
         code = reply.json["code"]
-        checks = self._world.checks
+        checks = self.world.checks
         checks.refused_start(link.identity, reply)
         if alone and self._certain():
-            wanted = expected(link, self._by_start())
-            checks.holds(
-                code in wanted, f"posd refused {link.kind} {link.identity} with {code} instead of {sorted(wanted)}"
-            )
+            wanted = refusals(link, [other for other in self._by_start() if other is not link], repeat=link.repeat)
+            told = f"posd refused {link.kind} {link.identity} with {code} instead of {sorted(wanted)}"
+            checks.holds(code in wanted, told)
         known = {other.identity for other in self._links}
         for other in reply.json.get("transactions", ()):
-            checks.holds(
-                other in known,
-                f"posd refused {link.kind} {link.identity} because of {other}, which is in another chain",
-            )
+            told = f"posd refused {link.kind} {link.identity} because of {other}, which is in another chain"
+            checks.holds(other in known, told)
 
     async def _look(self, link: Link) -> None:
         """Store the outcome of an operation."""
@@ -276,18 +230,18 @@ class Chain:
 
         Two operations that start at the same moment can arrive in any order.
         """
-        began = {link.identity: self._world.bank.of(link.identity).began for link in self._links}
+        began = {link.identity: self.truth(link.identity).began for link in self._links}
         last = datetime.max.replace(tzinfo=UTC)
-        return [self._links[0], *sorted(self._links[1:], key=lambda link: began[link.identity] or last)]
+        return sorted(self._links[1:], key=lambda link: began[link.identity] or last)
 
     def _certain(self) -> bool:
         """Whether the till and posd agree about this chain."""
-        truths = [self._world.bank.of(link.identity) for link in self._links]
-        if any(truth.lost or self._world.checks.refused_though_asked(truth) for truth in truths):
+        truths = [self.truth(link.identity) for link in self._links]
+        if any(truth.lost or self.checks.refused_though_asked(truth) for truth in truths):
             return False
         began = truths[0].began
-        days = self._world.plan.retention_days
-        if days and began is not None and self._world.machine.clocks.true - began > timedelta(days=days):
+        days = self.world.plan.retention_days
+        if days and began is not None and self.world.machine.clocks.true - began > timedelta(days=days):
             return False  # retention may have removed the start of the chain
         return not any(truth.lied or truth.words for truth in truths) and all(
             link.state is not None or link is self._links[-1] for link in self._links

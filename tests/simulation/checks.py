@@ -41,8 +41,6 @@ FOREIGN: Final = b"SN-FOREIGN"
 #: Maximum duration of a call that waits for nothing, and maximum time for which a past fault has an effect, in seconds.
 ANSWER_SECONDS: Final = 1.0
 RECOVERY_SECONDS: Final = 30.0
-#: Faults during which posd may fail to complete every start in time at a stop.
-UNWELL: Final = ("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill", "no-descriptors")
 #: Last messages of a stream (docs/guides/streams.md).
 LAST_WORDS: Final = ("outcome", "draining", "cut_off", "problem")
 #: A call that began this many seconds before a stop has certainly arrived.
@@ -68,7 +66,7 @@ class Checks:
     """The checks of all promises, with their data."""
 
     def __init__(self, world: "World") -> None:
-        self.world = world
+        self.world, self.truth, self.seen = world, world.truth, world.seen
         self.failures: list[str] = []
         #: Id -> results that posd has shown for this id, in order.
         self.shown: dict[str, list[str]] = {}
@@ -123,13 +121,14 @@ class Checks:
         self.holds(len(truth.starts) == 1, f"posd sent {truth.identity} {len(truth.starts)} times")
         if (base := truth.base) is not None:
             chain = [base, *self.world.bank.under(base)]
-            wrong = self.world.bank.wrong(base, truth)
-            if wrong is not None and not any(other.lied or other.words or other.lost for other in chain):
-                self.fail(f"posd sent {truth.kind} {truth.identity}: {wrong}")
+            wrong = sorted(self.world.bank.wrong(base, truth))
+            sure = not any(other.lied or other.words or other.lost for other in chain)
+            told = f"posd sent {truth.kind} {truth.identity} of {truth.amount}, and the rules refuse it: {wrong}"
+            self.holds(not wrong or not sure, told)
 
     def busy(self, running: "Payment", identity: str) -> None:
         """Check a start that reached a busy terminal. posd must have had evidence that the terminal was free."""
-        truth = self.world.bank.of(running.identity)
+        truth = self.truth(running.identity)
         known = truth.lied or truth.released or bool(truth.words) or truth.refused or truth.lost
         self.holds(known, f"posd sent {identity} to {running.serial} while {running.identity} runs there")
 
@@ -145,13 +144,13 @@ class Checks:
 
     def event(self, payment: "Payment", event: bytes, reply: Reply, began: float) -> None:
         """Check the reply to an event that was sent at `began`."""
-        truth = self.world.bank.of(payment.identity)
-        self.world.seen("event-answer", str(reply.status))
+        truth = self.truth(payment.identity)
+        self.seen("event-answer", str(reply.status))
         if 200 <= reply.status < 300:
             if began >= self._went_back:  # an earlier event may be in the replaced database only
                 truth.acknowledged.append(event)
             if truth.told_at is None and _status(event) in FINALS:
-                truth.told_at = self.world.loop.time()
+                truth.told_at = self.world.now
         elif reply.status not in (400, 403, 413, 429, 503):
             self.fail(f"posd replied {reply.status} to an event of {payment.identity}: {reply.body[:200]!r}")
         if reply.status in (400, 403) and began >= self._went_back:
@@ -161,7 +160,7 @@ class Checks:
         if 200 <= reply.status < 300 and truth.told_at is None:
             self._gap(payment, event, began)
         if 200 <= reply.status < 300 and self.world.follower is not None and not self.world.plan.retention_days:
-            self.world.loop.call_later(STREAM_SECONDS, self._followed, payment, _status(event), self.world.loop.time())
+            self.world.loop.call_later(STREAM_SECONDS, self._followed, payment, _status(event), self.world.now)
 
     def _followed(self, payment: "Payment", status: str, since: float) -> None:
         """Check that the follower of the feed has received the change of an acknowledged event."""
@@ -171,7 +170,7 @@ class Checks:
         if world.felt("crowd"):
             return  # the follower is still reading hundreds of earlier changes
         told = (identity, f"event:{status}") in self._streamed
-        quiet = world.free_since("") + RECOVERY_SECONDS < since and not world.bank.of(identity).lost
+        quiet = world.free_since("") + RECOVERY_SECONDS < since and not world.truth(identity).lost
         self.holds(told or not quiet, f"the stream of the feed has no line for {status} of {identity}")
 
     def streamed(self, change: dict[str, Any], before: int) -> None:
@@ -187,7 +186,7 @@ class Checks:
 
         The event was sent at `began`. The search can reach the terminal before the reply to the event.
         """
-        truth, world = self.world.bank.of(payment.identity), self.world
+        truth, world = self.truth(payment.identity), self.world
         before = _member(event, "previous_status")
         known = {_status(other) for other in truth.acknowledged}
         terminal = world.terminal(payment.serial)
@@ -204,20 +203,20 @@ class Checks:
         self.world.loop.call_later(asked_by, self._gap_asked, payment, missing, since, others)
 
     def _gap_asked(self, payment: "Payment", missing: str, since: float, others: int) -> None:
-        truth, world = self.world.bank.of(payment.identity), self.world
+        truth, world = self.truth(payment.identity), self.world
         over = truth.said or truth.lost or truth.words or world.free_since(payment.serial) >= since
         if missing in map(_status, truth.acknowledged):
             return  # the missing event has arrived
         searched = world.terminal(payment.serial).searched
         asked = searched.get(payment.identity, 0.0) >= since
-        if not asked and others and world.loop.time() - max(searched.values(), default=0.0) < world.plan.reply_timeout:
+        if not asked and others and world.now - max(searched.values(), default=0.0) < world.plan.reply_timeout:
             self._look_at_gap(payment, missing, since, others - 1)  # another search is under way
             return
         self.holds(bool(over) or asked, f"posd did not search for a missing event of {payment.identity}")
 
     def delivered(self, serial: str, began: float, reply: Reply | None) -> None:
         """Check that a terminal's request gets a reply in time, unless a fault prevents the reply."""
-        took = self.world.loop.time() - began
+        took = self.world.now - began
         if reply is not None and reply.status != 503 and took < ANSWER_SECONDS:
             return
         said = "did not reply" if reply is None else f"replied {reply.status}"
@@ -229,7 +228,7 @@ class Checks:
 
         `reply`: None without a reply. `seconds`: the longest permitted time.
         """
-        took = self.world.loop.time() - began
+        took = self.world.now - began
         if took < seconds + ANSWER_SECONDS:
             return
         free = max(self.world.free_since(terminal.serial) for terminal in self.world.terminals)
@@ -239,14 +238,13 @@ class Checks:
 
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
         """Check that a till does not wait long after the end of a payment, unless posd asks an operator."""
-        truth, world = self.world.bank.of(identity), self.world
-        if truth.ended is None or world.loop.time() - truth.ended < WAIT_SECONDS or document["released"]:
+        truth, world = self.truth(identity), self.world
+        if truth.ended is None or world.now - truth.ended < WAIT_SECONDS or document["released"]:
             return
-        over = world.loop.time() - max(truth.ended, world.free_since(serial))
+        over = world.now - max(truth.ended, world.free_since(serial))
         shown = over < SHOWN_SECONDS or document["next_step"] == "ask_person"
-        self.holds(
-            shown, f"a till still waits for {identity}, which ended as {truth.end} long ago, and posd asks no operator"
-        )
+        told = f"a till still waits for {identity}, which ended as {truth.end} long ago, and posd asks no operator"
+        self.holds(shown, told)
         if over < WAIT_SECONDS:
             return
         found = truth.end in FINALS and world.habit_of(identity).search in ("usual", "late-index") and not truth.lied
@@ -258,15 +256,14 @@ class Checks:
     def intruder(self, identity: str, kind: str, reply: Reply) -> None:
         """Check the reply to a body that is not an event of a payment."""
         wanted = {"other-payment": 400, "too-large": 413}.get(kind, 403)
-        self.world.seen("intruder", f"{kind} {reply.status}")
-        self.holds(
-            reply.status in (wanted, 503), f"posd replied {reply.status} to a forged event of {identity} ({kind})"
-        )
+        self.seen("intruder", f"{kind} {reply.status}")
+        told = f"posd replied {reply.status} to a forged event of {identity} ({kind})"
+        self.holds(reply.status in (wanted, 503), told)
 
     def reply(self, reply: Reply) -> None:
         """Check a reply to a till or an operator."""
         if reply.status >= 400:
-            self.world.seen("problem", reply.json["code"])
+            self.seen("problem", reply.json["code"])
         if reply.status == 500:
             self.fail(f"posd replied 500 to a call: {reply.body[:300]!r}")
 
@@ -274,16 +271,16 @@ class Checks:
         """Check a payment that a till or an operator has read."""
         for field in ("phase", "next_step"):
             if field in document:
-                self.world.seen(field, document[field])
+                self.seen(field, document[field])
         for item in document["attention"]:
-            self.world.seen("attention", item["code"])
+            self.seen("attention", item["code"])
 
     def refused_start(self, identity: str, reply: Reply) -> None:
         """Check that posd sent nothing for a refused start.
 
         A check at the end of the run shows that posd recorded nothing.
         """
-        self.holds(not self.world.bank.of(identity).starts, f"posd refused {identity} ({reply.status}) and sent it")
+        self.holds(not self.truth(identity).starts, f"posd refused {identity} ({reply.status}) and sent it")
         self.world.refused[identity] = None
 
     def unexpected_problem(self, basket: "Basket", reply: Reply) -> None:
@@ -292,7 +289,7 @@ class Checks:
 
     def acquirer_asked(self, identity: str) -> bool:
         """Whether posd has acknowledged the event about the terminal's request to the acquirer."""
-        return any(_status(event) == "APPROVAL_REQUESTED" for event in self.world.bank.of(identity).acknowledged)
+        return any(_status(event) == "APPROVAL_REQUESTED" for event in self.truth(identity).acknowledged)
 
     def refused_though_asked(self, truth: Truth) -> bool:
         """Whether a terminal ended a payment itself after its request to the acquirer.
@@ -308,18 +305,16 @@ class Checks:
         """
         if self.world.late(payment):
             return
-        truth, truths = self.world.bank.of(payment.identity), self.world.bank.truths.values()
+        truth, truths = self.truth(payment.identity), self.world.bank.truths.values()
         # If an operator has released the terminal, the abort stops the payment that is open on the terminal at present.
         # posd cannot detect the other payment.
         freed = truth.released and any(other.abort_wanted and other.end is None for other in truths)
-        self.holds(
-            truth.abort_wanted or freed or self.world.plan.probes,
-            f"posd aborted {payment.identity}, and no till requested an abort",
-        )
+        told = f"posd aborted {payment.identity}, and no till requested an abort"
+        self.holds(truth.abort_wanted or freed or self.world.plan.probes, told)
 
     def told(self, identity: str, began: float) -> None:
         """Check that a waiting till receives the end of its payment in time."""
-        at, now = self.world.bank.of(identity).told_at, self.world.loop.time()
+        at, now = self.truth(identity).told_at, self.world.now
         late = now - max(began, now if at is None else at)
         if self.world.felt("no-descriptors") or self.world.felt("crowd"):
             return  # the till waited for admission, or for hundreds of earlier reads
@@ -333,23 +328,18 @@ class Checks:
         alive = self.world.machine.serves(life)
         if self._stopping == life:
             asked = method == "PUT" or path.partition("?")[0].endswith("/outcome")
-            alive &= asked and began < self._stopping_since - STOP_SECONDS and not self._unwell
+            alive &= asked and began < self._stopping_since - STOP_SECONDS and not self.world.felt("unwell")
         self.holds(not alive, f"a call of {path} ended without a reply")
-
-    @property
-    def _unwell(self) -> bool:
-        """Whether a fault may prevent posd from completing every start in time at a stop."""
-        return any(map(self.world.felt, UNWELL))
 
     def stream_ended(self, identity: str, life: int, began: float, last: str) -> None:
         """Check that the end of a payment's stream gives a reason, unless the daemon was killed."""
         said = last in LAST_WORDS or began > self._stopping_since - STOP_SECONDS
-        alive = self.world.machine.serves(life) and not self._unwell
+        alive = self.world.machine.serves(life) and not self.world.felt("unwell")
         self.holds(said or not alive, f"the stream of {identity} ended without a reason, after the message {last!r}")
 
     def stopped(self) -> None:
         """Check that the daemon has recorded the result of every start in an orderly stop."""
-        if self.world.machine.task is not None or self._unwell:
+        if self.world.machine.task is not None or self.world.felt("unwell"):
             return
         with self.world.machine.disk.without_faults(), closing(_opened(self.world.machine.database)) as db:
             for (identity,) in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'starting'"):
@@ -358,10 +348,10 @@ class Checks:
     def outcome(self, identity: str, document: dict[str, Any]) -> None:
         """Check an outcome that a till has received."""
         result = document["result"]
-        truth = self.world.bank.of(identity)
-        self.world.seen("outcome", f"{result} {document['evidence'][-1]['kind']}")
+        truth = self.truth(identity)
+        self.seen("outcome", f"{result} {document['evidence'][-1]['kind']}")
         for item in document["evidence"]:
-            self.world.seen("evidence", item["kind"])
+            self.seen("evidence", item["kind"])
         shown = self.shown.setdefault(identity, [])
         if shown and shown[-1] != result and not document["supersedes"] and not truth.lost:
             self.fail(f"{identity} changed from {shown[-1]} to {result} without `supersedes`")
@@ -390,7 +380,7 @@ class Checks:
 
     def print_waits(self, identity: str, serial: str) -> None:
         """Check that a till does not wait long for the end of a print job that posd can poll."""
-        now, ended = self.world.loop.time(), self.world.terminal(serial).printed.get(identity)
+        now, ended = self.world.now, self.world.terminal(serial).printed.get(identity)
         announces = self.world.terminal(
             serial
         ).announces  # posd polls nothing while several devices announce the serial
@@ -403,7 +393,7 @@ class Checks:
 
     def forgotten(self, identity: str) -> None:
         """Record a broken promise: posd does not know an id that it has acknowledged."""
-        if not self.world.bank.of(identity).lost:
+        if not self.truth(identity).lost:
             self.fail(f"posd acknowledged {identity} and has lost it")
 
     def basket(self, basket: "Basket") -> None:
@@ -414,7 +404,7 @@ class Checks:
 
     def cannot_start(self, error: BaseException | None) -> None:
         """Check that a fault of the disk made the daemon end by itself."""
-        if not ({"disk-full", "disk-error"} & set(self.world.now_wrong.values())):
+        if not ({"disk-full", "disk-error"} & {*self.world.now_wrong}):
             self.fail(f"the daemon cannot start: {error!r}")
 
     def disk(self) -> None:
@@ -467,7 +457,7 @@ class Checks:
     def gone_back(self, before: Path, after: Path) -> None:
         """Record that a snapshot replaces a database. Records that the snapshot lacks are lost. Their ids are kept."""
         self.printed_before = set(self.world.printed)
-        self._went_back = self.world.loop.time()
+        self._went_back = self.world.now
         with self.world.machine.disk.without_faults():
             known, kept, removed = _stored(before)
         ended, kept_there, removed_there = _stored(after, "WHERE phase = 'final'")
@@ -501,7 +491,7 @@ class Checks:
         if line.event == "posd.stopping":
             self._stopping, self._stopping_since = line.life, line.at
         if line.level in ("warning", "error"):
-            self.world.seen("log", line.event)
+            self.seen("log", line.event)
 
     def feed_of(self, database_id: str, first_seq: int) -> bool:
         """Record the database of the feed.
@@ -510,9 +500,8 @@ class Checks:
         """
         before, self.database_id = self.database_id, database_id
         if self.lost_some:
-            self.holds(
-                before != database_id, "the database went back in time, and the feed still has the old database_id"
-            )
+            told = "the database went back in time, and the feed still has the old database_id"
+            self.holds(before != database_id, told)
         elif before is not None and not self.replaced:
             self.holds(before == database_id, "the feed has another database_id")
         self.replaced = self.lost_some = False
@@ -529,10 +518,8 @@ class Checks:
     def change(self, change: dict[str, Any]) -> None:
         """Check a change in the feed."""
         expected = self.feed[-1]["seq"] + 1 if self.feed else change["seq"]
-        self.holds(
-            change["seq"] in (expected, self.first_seq) or change["seq"] < self.first_seq,
-            f"the feed jumps from line {expected - 1} to line {change['seq']}",
-        )
+        told = f"the feed jumps from line {expected - 1} to line {change['seq']}"
+        self.holds(change["seq"] in (expected, self.first_seq) or change["seq"] < self.first_seq, told)
         told = change.get("outcome", {}).get("result")
         gone = told is None and self.world.plan.retention_days > 0
         if change["kind"] == "transaction" and told != change["result"] and not gone:
@@ -608,10 +595,8 @@ class Checks:
         for identity, phase in self.old.items():
             now = known[identity]["phase"] if identity in known else "gone"
             kept = now == phase if phase == "final" else now not in ("final", "gone")
-            self.holds(
-                kept or (now == "gone" and self.world.plan.retention_days > 0),
-                f"{identity} changed from phase {phase} of the older posd to {now}",
-            )
+            told = f"{identity} changed from phase {phase} of the older posd to {now}"
+            self.holds(kept or (now == "gone" and self.world.plan.retention_days > 0), told)
         for identity in self.world.refused:
             self.holds(identity not in known, f"posd refused {identity} and recorded it")
         for till in self.world.tills:
@@ -622,7 +607,7 @@ class Checks:
         """Check that an approval with suspicious content has its attention."""
         identity = document["client_transaction_id"]
         code = SUSPICIOUS.get(self.world.habit_of(identity).events)
-        if code and document["outcome"]["status"] == "APPROVAL" and not self.world.bank.of(identity).lost:
+        if code and document["outcome"]["status"] == "APPROVAL" and not self.truth(identity).lost:
             self.holds(code in attention, f"posd shows the approval of {identity} without the attention {code}")
 
     def _feed_ends(self, document: dict[str, Any], attention: set[str]) -> None:
@@ -656,7 +641,7 @@ class Checks:
         kept = timedelta(days=self.world.plan.retention_days)
         age = self.world.machine.clocks.true - newest
         self.holds(age >= kept, f"retention removed {truth.identity} too early, after {age}")
-        self.world.seen("removed", str(truth.end))
+        self.seen("removed", str(truth.end))
 
     def removed_again(self, identity: str, reply: Reply) -> None:
         """Check a repeated start of a payment that retention has removed."""
@@ -664,13 +649,13 @@ class Checks:
         if not known:
             self.fail(f"posd replied {reply.status} to a start of the removed {identity}: {reply.body[:200]!r}")
             return
-        for problem in self._of(self.world.bank.of(identity), reply.json["result"]):
+        for problem in self._of(self.truth(identity), reply.json["result"]):
             self.fail(f"{problem} (retention has removed the payment)")
 
     def healthy(self, document: dict[str, Any]) -> None:
         """Check at the end of the run that the certificate is valid and was renewed in time."""
         said = document["checks"]["certificate"]
-        self.world.seen("certificate", said["status"])
+        self.seen("certificate", said["status"])
         self.holds(said["status"] == "ok", f"the health document reports the certificate as {said}")
 
     def _open(self, truth: Truth, document: dict[str, Any], attention: set[str]) -> None:
@@ -680,9 +665,8 @@ class Checks:
         # still be there.
         young = timedelta() <= self.world.machine.clocks.now() - parse_iso(document["created_at"]) < LONG_WAIT
         if document["next_step"] != "ask_person" and not document["released"] and not young:
-            self.fail(
-                f"{identity} is open without a reason: {document['phase']} {document['status']} {sorted(attention)}"
-            )
+            told = f"{identity} is open without a reason: {document['phase']} {document['status']} {sorted(attention)}"
+            self.fail(told)
         habit = self.world.habit_of(identity)
         # If several devices may be the terminal, posd asks no device until an operator has decided.
         if truth.end in FINALS and habit.search == "usual" and not truth.lied and "identity_conflict" not in attention:
@@ -696,7 +680,7 @@ class Checks:
                 self.fail(f"sale {basket.sale.number} never ended")
             return
         self._chain(basket, known)
-        truths = [self.world.bank.of(identity) for identity in basket.ids]
+        truths = [self.truth(identity) for identity in basket.ids]
         if any(truth.lied or truth.words for truth in truths):
             return
         charges = sum(truth.charged for truth in truths)
@@ -711,17 +695,16 @@ class Checks:
         """Check that the operations after a payment agree with the data of the till."""
         for link in basket.links[1:]:
             document = known.get(link.identity)
-            truth, original, base = self.world.bank.of(link.identity), link.original, link.base
+            truth, original, base = self.truth(link.identity), link.original, link.base
             assert original is not None
             if truth.lost or document is None or base is None or base.identity not in known:
                 continue
-            if any(self.world.bank.of(item.identity).lost for item in (base, original)):
+            if any(self.truth(item.identity).lost for item in (base, original)):
                 continue  # a restore lost the reference or the original
             named = document["transaction_reference"] if link.by_reference else document["original"]
             wanted = original.reference if link.by_reference else original.identity
-            self.holds(
-                named == wanted, f"posd shows {named} as the original of {link.identity}, and the till sent {wanted}"
-            )
+            told = f"posd shows {named} as the original of {link.identity}, and the till sent {wanted}"
+            self.holds(named == wanted, told)
             derived = known[base.identity]["derived"]
             self.holds(link.identity in derived, f"`derived` of {base.identity} lacks {link.identity}: {derived}")
             if truth.starts:
@@ -744,9 +727,8 @@ class Checks:
             wanted = [other for other in before if other is base or (other.kind == "re-auth" and other.charged)][-1]
         else:
             wanted = base
-        self.holds(
-            truth.original is wanted, f"posd sent {link.identity} under the reference of {truth.original.identity}"
-        )
+        told = f"posd sent {link.identity} under the reference of {truth.original.identity}"
+        self.holds(truth.original is wanted, told)
 
     def _reversal(self, document: dict[str, Any], truth: Truth) -> None:
         """Check whether posd shows a void as a cancellation on the day of its original, and as a refund later."""
@@ -758,11 +740,9 @@ class Checks:
         zone = ZoneInfo(self.world.plan.timezone)
         same_day = truth.at.astimezone(zone).date() == base.at.astimezone(zone).date()
         wanted = "cancellation" if same_day else "refund"
-        self.world.seen("reversal", wanted)
-        self.holds(
-            outcome["reversal"] in (wanted, None),
-            f"posd shows the void {truth.identity} as a {outcome['reversal']} instead of a {wanted}",
-        )
+        self.seen("reversal", wanted)
+        told = f"posd shows the void {truth.identity} as a {outcome['reversal']} instead of a {wanted}"
+        self.holds(outcome["reversal"] in (wanted, None), told)
 
 
 def _rank(status: str | None) -> int:

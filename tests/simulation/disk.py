@@ -12,10 +12,12 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from unittest.mock import patch
 
 from posd.base import files
 from tests.simulation import vfs
@@ -43,11 +45,11 @@ class Disk(Recorded):
         self._now = now
         self._device = directory.stat().st_dev
         self._vfs = vfs.shared()
-        self._replaced: dict[str, object] = {}
+        self._in_force = ExitStack()
 
     def __enter__(self) -> Self:
         self._vfs.install(self, self._random.getrandbits(64), self._now)
-        functions: dict[str, object] = {
+        functions: dict[str, Any] = {
             "open": self._opens,
             "write": self._writes,
             "fsync": self._syncs,
@@ -60,18 +62,14 @@ class Disk(Recorded):
             "remove": self._unlinks,
             "statvfs": self._tells_size,
         }
-        for name, function in functions.items():
-            self._replaced[name] = getattr(os, name)
-            setattr(os, name, function)
-        files.reserve = self._reserves
+        self._in_force.enter_context(patch.multiple(os, **functions))
+        self._in_force.enter_context(patch.object(files, "reserve", self._reserves))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name, function in self._replaced.items():
-            setattr(os, name, function)
-        files.reserve = _reserve
+        self._in_force.close()
         self._vfs.remove()
         if error is None:
             self._tell_raised()

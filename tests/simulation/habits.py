@@ -8,97 +8,41 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+
+def weights(text: str) -> dict[str, float]:
+    """Return the names and frequencies in a text such as "approve 60, decline 12"."""
+    pairs = (item.rsplit(" ", 1) for item in text.split(", "))
+    return {name: float(often) for name, often in pairs}
+
+
 #: End of the payment, unless another cause ends the payment first.
-ENDS: Final[Mapping[str, float]] = {
-    "approve": 60,
-    "decline": 12,
-    "reject": 8,
-    "cancel": 8,
-    "wait": 6,
-    "retry-card": 6,
-    "reject-late": 2,
-}
+ENDS: Final = weights("approve 60, decline 12, reject 8, cancel 8, wait 6, retry-card 6, reject-late 2")
 
 #: Replies to the start. A name that ends in `-runs` means that the payment runs despite the reply.
-REPLIES: Final[Mapping[str, float]] = {
-    "ack": 70,
-    "slow": 4,
-    "late-ack": 3,
-    "lost-runs": 3,
-    "lost": 2,
-    "silent-runs": 2,
-    "silent": 1,
-    "cut-runs": 2,
-    "html-runs": 1,
-    "other-id-runs": 1,
-    "wrong-serial": 1,
-    "error-in-200": 1,
-    "refused": 4,
-    "refused-runs": 0.5,
-    "failed": 2,
-    "failed-runs": 2,
-}
+REPLIES: Final = weights(
+    "ack 70, slow 4, late-ack 3, lost-runs 3, lost 2, silent-runs 2, silent 1, cut-runs 2, html-runs 1, "
+    "other-id-runs 1, wrong-serial 1, error-in-200 1, refused 4, refused-runs 0.5, failed 2, failed-runs 2"
+)
 
-#: How the payment's events arrive.
-EVENTS: Final[Mapping[str, float]] = {
-    "plain": 70,
-    "twice": 5,
-    "shuffled": 4,
-    "some-lost": 4,
-    "final-lost": 3,
-    "late": 3,
-    "damaged": 2,
-    "broken": 2,
-    "id-reused": 1,
-    "unknown-status": 1,
-    "contradicted": 0.5,
-    "wrong-serial": 1,
-    "foreign": 1,
-    "flood": 0.3,
-    "other-amount": 1,
-    "unlikely": 1,
-    "no-reference": 1,
-    "none-comes": 0,  # the share MUTE decides how often this value is drawn
-}
+#: How the payment's events arrive. The share MUTE decides how often no event arrives.
+EVENTS: Final = weights(
+    "plain 70, twice 5, shuffled 4, some-lost 4, final-lost 3, late 3, damaged 2, broken 2, id-reused 1, "
+    "unknown-status 1, contradicted 0.5, wrong-serial 1, foreign 1, flood 0.3, other-amount 1, unlikely 1, "
+    "no-reference 1, none-comes 0"
+)
 
-#: Result of a search.
-SEARCHES: Final[Mapping[str, float]] = {
-    "usual": 80,
-    "none": 4,
-    "stale": 3,
-    "another": 2,
-    "missing": 3,
-    "failed": 3,
-    "html": 2,
-    "cut": 1,
-    "silent": 1,
-    "contradicts": 0.5,
-    "late-index": 0,  # the share MUTE decides how often this value is drawn
-}
+#: Result of a search. The share MUTE decides how often a search finds a payment late.
+SEARCHES: Final = weights(
+    "usual 80, none 4, stale 3, another 2, missing 3, failed 3, html 2, cut 1, silent 1, contradicts 0.5, late-index 0"
+)
 
 #: Effect of an abort.
-ABORTS: Final[Mapping[str, float]] = {
-    "cancels": 70,
-    "ignored": 8,
-    "raced": 6,
-    "nothing": 4,
-    "lost": 4,
-    "silent": 2,
-    "failed": 3,
-    "empty": 3,
-    "slow": 8,
-}
+ABORTS: Final = weights("cancels 70, ignored 8, raced 6, nothing 4, lost 4, silent 2, failed 3, empty 3, slow 8")
 
 #: Messages that the terminal or another device sends in addition to the payment's events.
-EXTRAS: Final[Mapping[str, float]] = {
-    "nothing": 60,
-    "wrong-token": 5,
-    "other-payment": 5,
-    "other-merchant": 5,
-    "other-terminal": 5,
-    "after-final": 10,
-    "too-large": 1,
-}
+EXTRAS: Final = weights(
+    "nothing 60, wrong-token 5, other-payment 5, other-merchant 5, other-terminal 5, after-final 10, too-large 1"
+)
 
 #: How events may arrive if an operation follows the approval. All other habits omit data that the operation needs.
 FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference"}

@@ -6,16 +6,18 @@ This module shares no code with the daemon. A response that is not HTTP is a fau
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine, Mapping
+import re
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from ssl import SSLContext
+from typing import Any, Final
 
-from tests.simulation.network import End
+from tests.simulation.network import End, Network
 
-
-class Broken(Exception):
-    """Error of a connection that ended before a complete response."""
+_LENGTH: Final = re.compile(r"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+#: Kind, id and data of a message of a stream.
+Take = Callable[[str, str, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,6 @@ class Reply:
     """One HTTP response."""
 
     status: int
-    headers: Mapping[str, str]
     body: bytes
 
     @property
@@ -38,196 +39,128 @@ class Asked:
 
     method: str
     target: str
-    headers: Mapping[str, str]
     body: bytes
 
 
-def _head(text: bytes) -> tuple[list[str], dict[str, str]]:
-    first, *lines = text.decode("latin-1").split("\r\n")
-    pairs = (line.partition(":") for line in lines)
-    return first.split(" ", 2), {name.lower(): value.strip() for name, _, value in pairs}
-
-
-class _Reading(asyncio.Protocol):
-    """Parser of heads and of bodies with a fixed length."""
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Protocol that closes the connection at the end of the peer's data."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._head: tuple[list[str], dict[str, str]] | None = None
-        self._wanted = 0
-        self.over = False
+        self.reader = asyncio.StreamReader()
+        super().__init__(self.reader)
 
-    def data_received(self, data: bytes) -> None:
-        """Receive bytes."""
-        self._buffer += data
-        while True:
-            if self._head is None:
-                end = self._buffer.find(b"\r\n\r\n")
-                if end < 0:
-                    return
-                self._head = _head(bytes(self._buffer[:end]))
-                del self._buffer[: end + 4]
-                self._wanted = int(self._head[1].get("content-length", "0"))
-            if len(self._buffer) < self._wanted:
-                return
-            body = bytes(self._buffer[: self._wanted])
-            del self._buffer[: self._wanted]
-            (first, headers), self._head = self._head, None
-            self.whole(first, headers, body)
-
-    def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Handle a complete message."""
-        raise NotImplementedError
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Handle the end of the connection."""
-        self.over = True
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
 
 
-class Client(_Reading):
+async def _message(reader: asyncio.StreamReader) -> tuple[list[str], bytes]:
+    """Read a message with a fixed length. Return the words of the first line, and the body. Raise EOFError, OSError."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    length = _LENGTH.search(head)
+    return head.split(" ", 2), await reader.readexactly(int(length[1]) if length else 0)
+
+
+class Client:
     """One connection for several requests, one after the other."""
 
     def __init__(self, end: End) -> None:
-        super().__init__()
-        self._end = end
-        self._answer: asyncio.Future[Reply] | None = None
-        end.attach(self)
-
-    def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Return a complete response to the caller."""
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(Reply(int(first[1]), headers, body))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Fail the waiting call."""
-        super().connection_lost(error)
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Broken(str(error or "closed")))
-
-    def eof_received(self) -> bool:
-        """Handle the end of the peer's data. An incomplete response stays incomplete."""
-        return False
+        self.end, protocol = end, _Protocol()
+        self._reader = protocol.reader
+        end.attach(protocol)
 
     async def call(self, method: str, target: str, body: bytes = b"", content_type: str = "application/json") -> Reply:
-        """Send a request and return the response. Raise Broken."""
-        if self.over:
-            raise Broken("closed")
-        self._answer = self._end._loop.create_future()
+        """Send a request and return the response. Raise ConnectionResetError if it does not arrive completely."""
         length = f"content-length: {len(body)}\r\ncontent-type: {content_type}\r\n" if body else ""
-        self._end.write(f"{method} {target} HTTP/1.1\r\nhost: posd\r\n{length}\r\n".encode() + body)
-        return await self._answer
-
-    def raw(self, data: bytes) -> None:
-        """Write bytes unchanged."""
-        self._end.write(data)
-
-    def close(self) -> None:
-        """Close."""
-        self._end.close()
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        self._end.abort()
+        self.end.write(f"{method} {target} HTTP/1.1\r\nhost: posd\r\n{length}\r\n".encode() + body)
+        try:
+            first, body = await _message(self._reader)
+        except EOFError as error:
+            raise ConnectionResetError("closed") from error
+        return Reply(int(first[1]), body)
 
 
-class Stream(asyncio.Protocol):
-    """Reader of server-sent events from the pieces of an HTTP response. It stops at the outcome.
+async def call_once(
+    network: Network,
+    origin: str,
+    place: Any,
+    seconds: float,
+    *request: Any,
+    credentials: tuple[int, int, int] = (0, 0, 0),
+) -> Reply | None:
+    """Call on a new connection. Return None if no reply arrives within the seconds. `request`: arguments of a call."""
+    client = None
+    try:
+        async with asyncio.timeout(seconds):
+            client = Client(await network.dial(origin, place, credentials=credentials))
+            return await client.call(*request)
+    except OSError:
+        return None
+    finally:
+        if client is not None:
+            client.end.close()
 
-    `take`: function that is called with the kind, the id and the data of each message.
-    """
 
-    def __init__(self, end: Any, take: Callable[[str, str, bytes], None]) -> None:
-        self._end, self._take = end, take
-        self._over = asyncio.Event()
-        self._received, self._text = b"", b""
-        #: Status of the response, kind of the last message, and whether the connection has ended.
+class Stream:
+    """Reader of server-sent events from the pieces of an HTTP response. It stops at the outcome."""
+
+    def __init__(self, end: End, take: Take) -> None:
+        self._end, self._take, protocol = end, take, _Protocol()
+        self._reader = protocol.reader
+        #: Status of the response, kind of the last message, and whether the stream has ended.
         self.status, self.last, self.ended = 0, "", False
         #: Time at which the stream began, in seconds of the loop.
         self.since = math.inf
-        end.attach(self)
+        end.attach(protocol)
 
     async def run(self, target: str, headers: str = "") -> None:
-        """Request a stream, and read until it ends."""
+        """Request a stream, and read until it ends or breaks."""
         head = f"GET {target} HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{headers}\r\n"
         self._end.write(head.encode())
-        await self._over.wait()
-
-    def data_received(self, data: bytes) -> None:
-        """Receive bytes."""
-        self._received += data
-        if not self.status:
-            head, separator, rest = self._received.partition(b"\r\n\r\n")
-            if not separator:
-                return
-            self.status, self._received = int(head.split(b" ")[1]), rest
-            if self.status != 200:
-                self.connection_lost(None)
-                return
-            self.since = self._end._loop.time()
-        while b"\r\n" in self._received:
-            length, _, rest = self._received.partition(b"\r\n")
-            size = int(length, 16)
-            if len(rest) < size + 2:
-                return
-            self._text += rest[:size]
-            self._received = rest[size + 2 :]
-            self._read()
-
-    def _read(self) -> None:
-        *messages, self._text = self._text.split(b"\n\n")
-        for message in messages:
-            said = dict(line.partition(b": ")[::2] for line in message.split(b"\n"))
-            if b"event" in said:
-                self.last = said[b"event"].decode()
-                self._take(self.last, said.get(b"id", b"").decode(), said[b"data"])
-                if self.last == "outcome":
-                    self._over.set()
-
-    def eof_received(self) -> bool:
-        """Handle the end of the peer's data."""
-        self.connection_lost(None)
-        return False
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Handle the end of the connection."""
+        with suppress(EOFError, OSError):
+            await self._read()
         self.ended = True
-        self._over.set()
+
+    async def _read(self) -> None:
+        self.status, text = int((await self._reader.readuntil(b"\r\n\r\n")).split(b" ")[1]), b""
+        self.since = asyncio.get_running_loop().time()
+        while self.status == 200 and self.last != "outcome":
+            size = int(await self._reader.readline() or b"0", 16)
+            if not size:
+                return
+            *messages, text = (text + (await self._reader.readexactly(size + 2))[:-2]).split(b"\n\n")
+            for message in messages:
+                said = dict(line.partition(b": ")[::2] for line in message.split(b"\n"))
+                if b"event" in said:
+                    self.last = said[b"event"].decode()
+                    self._take(self.last, said.get(b"id", b"").decode(), said[b"data"])
 
 
 Handler = Callable[[Asked, "Server"], Coroutine[Any, Any, None]]
 
 
-class Server(_Reading):
-    """Connection of a client to a host of the simulation."""
+class Server:
+    """Connection of a client to a host of the simulation. The host gets one request."""
 
-    def __init__(self, end: End, handler: Handler) -> None:
-        super().__init__()
-        self.end = end
-        self._handler = handler
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, end: End) -> None:
+        self._accepted, self.protocol = end, _Protocol()
+        self.end: asyncio.Transport = end
 
-    def whole(self, first: list[str], headers: dict[str, str], body: bytes) -> None:
-        """Handle a request."""
-        task = self.end._loop.create_task(self._handler(Asked(first[0], first[1], headers, body), self))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def serve(self, handler: Handler, tls: SSLContext | None = None) -> None:
+        """Read the request and handle it."""
+        try:
+            if tls is None:
+                self._accepted.attach(self.protocol)
+            else:
+                self.end, _ = await self._accepted.serve(lambda: self.protocol, ssl=tls)
+            first, body = await _message(self.protocol.reader)
+        except (EOFError, OSError):
+            return
+        await handler(Asked(first[0], first[1], body), self)
 
-    def answer(self, status: int, body: bytes = b"", headers: str = "", content_type: str = "application/json") -> None:
+    def answer(self, status: int, body: bytes = b"", content_type: str = "application/json") -> None:
         """Send a response, and close."""
         kind = f"content-type: {content_type}\r\n" if body else ""
-        head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n{kind}{headers}connection: close\r\n\r\n"
-        self.raw(head.encode() + body)
-        self.close()
-
-    def raw(self, data: bytes) -> None:
-        """Write bytes unchanged."""
-        self.end.write(data)
-
-    def close(self) -> None:
-        """Close."""
-        with suppress(OSError):
-            self.end.close()
-
-    def abort(self) -> None:
-        """Reset the connection."""
-        self.end.abort()
+        head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(body)}\r\n{kind}connection: close\r\n\r\n"
+        self.end.write(head.encode() + body)
+        self.end.close()

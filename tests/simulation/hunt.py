@@ -4,8 +4,7 @@ The same run must pass without the fault.
 """
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Final
@@ -18,44 +17,29 @@ SIZES: Final = (40, 100, 100, 200)
 #: Longest text of a failure in a document, in characters.
 LONGEST: Final = 110
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Head of the table of all findings.
+HEAD: Final = "| fault | part | what it does | payments | seed | what failed first |\n|" + " --- |" * 6
 
 
-@dataclass(frozen=True)
-class Found:
-    """Result of a hunt: the number of payments, and the run that found the fault, if any."""
+def hunt(name: str, payments: int) -> tuple[Job | None, int, str]:
+    """Run seeds with a break until a check fails or this many payments were made.
 
-    name: str
-    payments: int
-    seed: int | None = None
-    failure: str | None = None
-    size: int = 0
-
-
-def hunt(name: str, payments: int) -> Found:
-    """Run seeds with a break until a check fails or this many payments were made."""
+    Return the run that found the fault, if any, the number of payments, and the failure.
+    """
     made = 0
     sizes = ((seed, Random(f"hunt/{seed}").choice(SIZES)) for seed in count())
-    jobs = (Job(seed, size, mistake=name, unrest=1.0, until_failure=True) for seed, size in sizes)
-    for played in play_all(jobs):
-        made += 0 if played.result is None else played.result.payments
-        if played.failures and not play(replace(played.job, mistake=None)).failures:
-            return Found(name, made, played.job.seed, played.failures[0].splitlines()[-1], played.job.size)
+    for job, result in play_all(Job(seed, size, mistake=name, unrest=1.0, until_failure=True) for seed, size in sizes):
+        made += result.totals["payments"]
+        if result.failures and not play(replace(job, mistake=None)).failures:
+            return job, made, result.failures[0].splitlines()[-1]
         if made >= payments:
             break
-    return Found(name, made)
+    return None, made, "NOT FOUND"
 
 
-def markdown(results: Collection[Found]) -> str:
-    """Return the findings as a table of Markdown."""
-    rows = [("fault", "part", "what it does", "payments", "seed", "what failed first"), ("---",) * 6]
-    for found in results:
-        seed, failure = ("-", "NOT FOUND") if found.failure is None else (str(found.seed), _short(found.failure))
-        mistake = BREAKS[found.name]
-        rows.append((f"`{found.name}`", mistake.part, mistake.says, f"{found.payments:,}", seed, failure))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
-
-
-def _short(failure: str) -> str:
-    """Return a failure without its ids, on one short line."""
+def row(name: str, job: Job | None, payments: int, failure: str) -> str:
+    """Return a finding as a row of a table of Markdown, with a short failure without ids."""
     said = _ID.sub("ID", failure).replace("|", "\\|")
-    return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+    seed = "-" if job is None else job.seed
+    return f"| `{name}` | {BREAKS[name].part} | {BREAKS[name].says} | {payments:,} | {seed} | {said} |"

@@ -8,15 +8,22 @@ daemon's life in its context. A life can therefore end at any point, as after a 
 import asyncio
 import contextvars
 import gc
-import socket
 import sys
 import warnings
 import weakref
 from asyncio import tasks
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
+from unittest.mock import patch
+
+import aiosqlite.core
+
+from posd.storage import backup
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network
@@ -83,8 +90,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         #: Function that draws the seconds of a step on a thread. The loop calls it twice for each step: for the start,
         #: and for the delivery of the result.
         self.thread_seconds: Callable[[], float] = lambda: 0.0005
-        #: The simulated sub-process: arguments -> exit code and stderr.
-        self.program: Callable[[tuple[str, ...]], tuple[int, bytes]] = lambda _arguments: (1, b"no such program")
         #: The daemon's signal handlers.
         self.signals: dict[int, Callable[[], object]] = {}
         #: Exceptions that no daemon handled, as asyncio reports them.
@@ -191,30 +196,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.step(lambda: func(*args), future)
         return future
 
-    def step(self, function: Callable[[], T], future: "asyncio.Future[T] | None") -> None:
-        """Run a function and set the result of the future, as a thread would."""
+    def step(
+        self, function: Callable[[], T], future: "asyncio.Future[T] | None", then: Callable[[], None] | None = None
+    ) -> None:
+        """Run a function and set the result of the future, as a thread would. Call `then` after the function."""
 
         def run() -> None:
+            set_in: Callable[[asyncio.Future[T], Any], None] = asyncio.Future.set_result
             try:
-                result = function()
+                result: Any = function()
             except BaseException as error:  # noqa: BLE001 - the caller gets the exception
-                self.call_later(self.thread_seconds(), _fail, future, error)
-            else:
-                self.call_later(self.thread_seconds(), _set, future, result)
+                set_in, result = asyncio.Future.set_exception, error
+            if future is not None:
+                self.call_later(self.thread_seconds(), _deliver, set_in, future, result)
+            if then is not None:
+                then()
 
         self.call_later(self.thread_seconds(), run)
-
-    async def subprocess_exec(self, protocol_factory: Any, *args: Any, **_options: Any) -> Any:
-        """Run a program as one step."""
-        code, said = await self.run_in_executor(None, self.program, tuple(map(str, args)))
-        protocol = protocol_factory()
-        transport = _Process(protocol, code)
-        protocol.connection_made(transport)
-        if said:
-            protocol.pipe_data_received(2, said)
-        self.call_soon(protocol.pipe_connection_lost, 2, None)
-        self.call_soon(protocol.process_exited)
-        return transport, protocol
 
     def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
         """Record the daemon's handler of a signal."""
@@ -239,10 +237,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Wait for a connection on a listening socket."""
         return await sock.accepted()
 
-    async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> Any:
-        """Resolve a name as the network does at this time."""
-        return await self.network.resolve(host, port)
-
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         """Connect from this machine."""
         return await self.network.connect(protocol_factory, host, port, **options)
@@ -266,46 +260,48 @@ def _close_tasks(doomed: "list[asyncio.Task[Any]]") -> None:
             break
 
 
-class _Process(asyncio.SubprocessTransport):
-    """A sub-process that has ended."""
-
-    def __init__(self, protocol: Any, code: int) -> None:
-        super().__init__()
-        self._protocol, self._code = protocol, code
-
-    def get_pid(self) -> int:
-        return 4242
-
-    def get_returncode(self) -> int | None:
-        return self._code
-
-    def get_pipe_transport(self, _fd: int) -> Any:
-        return None
-
-    def kill(self) -> None:
-        """Do nothing. The process has ended."""
-
-    async def _wait(self) -> int:
-        return self._code
-
-    def close(self) -> None:
-        """Do nothing. No descriptor is open."""
+def _deliver(set_in: Callable[["asyncio.Future[T]", Any], None], future: "asyncio.Future[T]", result: Any) -> None:
+    if not future.done():
+        set_in(future, result)
 
 
-def _set(future: "asyncio.Future[Any] | None", result: Any) -> None:
-    if future is not None and not future.done():
-        future.set_result(result)
+class _Queue:
+    """Substitute for the queue of a connection's thread. The steps run in order, one at a time."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[Any, Callable[[], Any]]] = deque()
+
+    def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
+        """Run a function after the earlier functions."""
+        if self._loop.is_closed():
+            return  # Python can collect the object after the end of its daemon
+        self._waiting.append(item)
+        if len(self._waiting) == 1:
+            self._run()
+
+    def _run(self) -> None:
+        future, function = self._waiting[0]
+        self._loop.step(function, future, self._ended)
+
+    def _ended(self) -> None:
+        self._waiting.popleft()
+        if self._waiting:
+            self._run()
 
 
-def _fail(future: "asyncio.Future[Any] | None", error: BaseException) -> None:
-    if future is not None and not future.done():
-        future.set_exception(error)
+def _thread(target: Callable[..., object], args: tuple[Any, ...], **_options: Any) -> SimpleNamespace:
+    """Return a substitute for a thread. Its work is done at the start, and takes no time."""
+    return SimpleNamespace(start=partial(target, *args), join=lambda: None)
 
 
-def resolved(host: str, port: int) -> Any:
-    """Return a resolver's answer for an address."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return [(family, socket.SOCK_STREAM, 6, "", (host, port))]
+@contextmanager
+def without_threads(loop: VirtualLoop) -> Iterator[None]:
+    """Make aiosqlite's connections use steps of this loop."""
+    idle = _thread(lambda: None, ())  # the queue does the work of the thread
+    of_connections = patch.multiple(aiosqlite.core, SimpleQueue=partial(_Queue, loop), Thread=lambda **_: idle)
+    with of_connections, patch.object(backup, "Thread", _thread):
+        yield
 
 
 def in_life(life: int, function: Callable[..., T], *arguments: Any) -> T:
@@ -313,6 +309,3 @@ def in_life(life: int, function: Callable[..., T], *arguments: Any) -> T:
     context = contextvars.copy_context()
     context.run(LIFE.set, life)
     return context.run(function, *arguments)
-
-
-__all__ = ["BEGIN", "LIFE", "OUTSIDE", "Stuck", "VirtualLoop", "in_life", "resolved"]

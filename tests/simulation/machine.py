@@ -10,15 +10,16 @@ import signal
 import sqlite3
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from random import Random
 from shutil import copyfile, copytree, rmtree
 from tempfile import gettempdir, mkdtemp
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -108,9 +109,7 @@ def prepare_process() -> None:
     # A killed daemon leaves coroutines that never ran. Python warns about each coroutine that never ran.
     warnings.filterwarnings("ignore", r"coroutine .* was never awaited", RuntimeWarning)
     structlog.configure(
-        processors=[_sink],
-        wrapper_class=structlog.make_filtering_bound_logger(20),
-        cache_logger_on_first_use=True,
+        processors=[_sink], wrapper_class=structlog.make_filtering_bound_logger(20), cache_logger_on_first_use=True
     )
 
 
@@ -171,11 +170,8 @@ class Machine:
     began: datetime
     text: str
     life: int = 0
-    lines: list[Line] = field(default_factory=list)
     #: Function that is called with each log line.
     on_line: Callable[[Line], None] = lambda _line: None
-    #: Function that is called with each operation on the disk.
-    on_operation: Callable[[str, str], None] = lambda _kind, _name: None
     #: Class of the receiver of announcements, as a substitute for zeroconf.
     discovery: Callable[..., Discovery] = Discovery
     #: Time at which the certificate of the listener was made.
@@ -206,20 +202,9 @@ class Machine:
         self._connections: list[sqlite3.Connection] = []
         self._threads: list[aiosqlite.Connection] = []
 
-    @property
-    def till_socket(self) -> str:
-        """The path of the tills' socket."""
-        return str(self.home / "run" / "till.sock")
-
-    @property
-    def admin_socket(self) -> str:
-        """The path of the operators' socket."""
-        return str(self.home / "run" / "admin.sock")
-
-    @property
-    def feed_socket(self) -> str:
-        """The path of the socket of the feed."""
-        return str(self.home / "run" / "feed.sock")
+    def socket(self, name: str) -> str:
+        """Return the path of a socket: of the tills, of the operators (admin), or of the feed."""
+        return str(self.home / "run" / f"{name}.sock")
 
     @property
     def database(self) -> Path:
@@ -240,7 +225,6 @@ class Machine:
         prepare_process()
         gc.collect()  # garbage of the previous run was not collected during that run
         _sink.take = self._take
-        self.loop.program = self._program
         # The daemon freezes long-lived objects. In a simulation other lives follow, so no object is long-lived.
         draw = Random(f"secrets/{self.network.seed}").randbytes
         few_events = msgspec.structs.replace(limits.EVENTS_OF_TRANSACTION, value=MOST_EVENTS)
@@ -250,6 +234,7 @@ class Machine:
             patch.object(secrets, "token_bytes", lambda size=32: draw(size)),
             patch.object(transitions, "EVENTS_OF_TRANSACTION", few_events),
             patch.object(writer, "DUE_AFTER", Random(f"checkpoints/{self.network.seed}").choice(CHECKPOINTS)),
+            patch.object(asyncio, "create_subprocess_exec", self._program),
             patch.object(os, "urandom", draw),  # uuid4 and the serial numbers of certificates use this function
             self._watched(),
         ):
@@ -299,7 +284,6 @@ class Machine:
             self.manager.read()
         if line.event == "posd.started":
             self.started.set()
-        self.lines.append(line)
         self.on_line(line)
 
     def log_stands_still(self) -> None:
@@ -316,10 +300,8 @@ class Machine:
         self.manager = self.manager or Manager(self.home)
         self.manager.stand_still()
 
-    def _operation(self, kind: str, name: str) -> None:
+    def _operation(self, _kind: str, _name: str) -> None:
         self.operations += 1
-        if self.life:
-            self.on_operation(kind, name)
         if self._kill_at is not None and self.operations >= self._kill_at and not self._killing:
             self._begin_to_kill()
 
@@ -463,10 +445,14 @@ class Machine:
                 file.chmod(0o600)
         self.disk.settle()
 
+    @property
+    def runs(self) -> bool:
+        """Whether a daemon runs."""
+        return self.task is not None and not self.task.done()
+
     def serves(self, life: int) -> bool:
         """Whether the daemon of this life is ready and runs."""
-        runs = self.task is not None and not self.task.done() and not self._killing
-        return runs and self.life == life and self.started.is_set()
+        return self.runs and not self._killing and self.life == life and self.started.is_set()
 
     def reload(self) -> None:
         """Make the daemon read its configuration again."""
@@ -495,9 +481,17 @@ class Machine:
     async def _facing(self, _url: str) -> str:
         return self.network.machine
 
-    def _program(self, arguments: Sequence[str]) -> tuple[int, bytes]:
+    async def _program(self, *arguments: str, **_options: Any) -> SimpleNamespace:
         """Renew the certificate as `posd tls renew` does. The daemon runs no other program."""
         assert "renew" in arguments, arguments
+        code, said = await self.loop.run_in_executor(None, self._renew)
+
+        async def communicate() -> tuple[bytes, bytes]:
+            return b"", said
+
+        return SimpleNamespace(returncode=code, communicate=communicate)
+
+    def _renew(self) -> tuple[int, bytes]:
         with (
             patch.object(issue, "now", self.clocks.now),
             patch.object(issue, "local_addresses", lambda: [self.network.machine]),

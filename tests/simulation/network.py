@@ -18,9 +18,10 @@ from asyncio import protocols, sslproto
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.loop import LIFE, OUTSIDE, resolved
+from tests.simulation.loop import LIFE, OUTSIDE
 
 if TYPE_CHECKING:
     from tests.simulation.loop import VirtualLoop
@@ -49,6 +50,10 @@ def mixed(seed: int, count: int) -> float:
     return ((state ^ (state >> 31)) >> 11) / (1 << 53)
 
 
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
 @dataclass(eq=False)
 class Way:
     """The way between the machine and one host, in both directions."""
@@ -57,12 +62,14 @@ class Way:
     #: Shortest and longest latency, in seconds.
     latency: tuple[float, float] = (0.0003, 0.003)
     #: Whether bytes pass.
-    up: bool = True
+    up: asyncio.Event = field(default_factory=asyncio.Event)
     #: Whether the host exists. If the host does not exist, a connection fails after a while.
     there: bool = True
     connections: list["Connection"] = field(default_factory=list)
     _drawn: int = 0
-    _waiting: list["asyncio.Future[None]"] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.up.set()
 
     def delay(self) -> float:
         """Draw a latency."""
@@ -70,20 +77,9 @@ class Way:
         low, high = self.latency
         return low + (high - low) * mixed(self.seed, self._drawn)
 
-    async def opened(self) -> None:
-        """Wait until the way is up."""
-        if not self.up:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
-
     def raise_up(self) -> None:
         """Open the way, and deliver the held bytes."""
-        self.up = True
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        self.up.set()
         for connection in self.connections[:]:
             connection.go_on()
 
@@ -113,7 +109,7 @@ class Connection:
     def reset(self) -> None:
         """End the connection at both ends, without a message."""
         for end in self.ends:
-            end.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+            end.end(_error(errno.ECONNRESET))
 
     def over(self) -> None:
         """Remove the connection when both ends have ended."""
@@ -167,23 +163,15 @@ class End(asyncio.Transport):
         """Return the peer of a Unix socket."""
         return _CREDENTIALS.pack(*self.credentials)
 
-    def getsockname(self) -> Any:
-        """Return the address of this end."""
-        return self.name
-
-    def getpeername(self) -> Any:
-        """Return the address of the other end."""
-        return self.peer_name
-
     def recv(self, size: int) -> bytes:
         """Receive the bytes that have arrived. Raise BlockingIOError, OSError."""
         if not self._inbox:
             if self._heard_eof:
                 return b""
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            raise _error(errno.EAGAIN)
         what = self._inbox.popleft()
         if what is _RESET:
-            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+            raise _error(errno.ECONNRESET)
         if what is _EOF:
             self._heard_eof = True
             return b""
@@ -196,7 +184,7 @@ class End(asyncio.Transport):
     def send(self, data: bytes) -> int:
         """Write bytes. Raise OSError if the connection has ended."""
         if self.ended or self._wrote_eof:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+            raise _error(errno.EPIPE)
         self.write(data)
         return len(data)
 
@@ -221,7 +209,7 @@ class End(asyncio.Transport):
         if ssl is not None and self.peer.encrypted:
             return await _secured(self, protocol, ssl, server_side=True, **options)
         if ssl is not None:
-            self.assumed = _Assumed(None)
+            self.assumed = SimpleNamespace(selected_alpn_protocol=lambda: None, getpeercert=lambda **_: None)
         self.attach(protocol)
         return self, protocol
 
@@ -237,33 +225,17 @@ class End(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return the information that asyncio's transports have."""
-        match name:
-            case "socket":
-                return self
-            case "peername":
-                return self.peer_name
-            case "sockname":
-                return self.name
-            case "ssl_object":
-                return self.assumed or default
-        return default
+        known = {"socket": self, "peername": self.peer_name, "ssl_object": self.assumed}
+        return known.get(name) or default
 
     def set_protocol(self, protocol: Any) -> None:
         """Change the protocol."""
         self.protocol = protocol
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
 
-    def get_protocol(self) -> Any:
-        """Return the protocol."""
-        return self.protocol
-
     def is_closing(self) -> bool:
         """Whether the end is closed or closing."""
         return self.closing
-
-    def is_reading(self) -> bool:
-        """Whether arriving bytes are delivered."""
-        return not self._paused
 
     def pause_reading(self) -> None:
         """Stop delivering arriving bytes."""
@@ -286,10 +258,6 @@ class End(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         """Return the number of bytes that do not fit into the kernel's buffer."""
         return max(0, self._untaken - KERNEL_BYTES)
-
-    def can_write_eof(self) -> bool:
-        """Return True, because plain text permits a half-close."""
-        return True
 
     def write(self, data: Any) -> None:
         """Send bytes to the other end."""
@@ -314,6 +282,9 @@ class End(asyncio.Transport):
             return
         self.closing = True
         self.write_eof()
+        self._end_soon()
+
+    def _end_soon(self) -> None:
         if self.protocol is None:
             self.end(None)
         else:
@@ -325,10 +296,7 @@ class End(asyncio.Transport):
             return
         self.closing = True
         self._send(_RESET)
-        if self.protocol is None:
-            self.end(None)
-        else:
-            self._loop.call_soon(self.end, None, context=self.context)
+        self._end_soon()
 
     def _force_close(self, _error: BaseException | None) -> None:
         """End the connection, as asyncio's TLS requires after a failure."""
@@ -350,7 +318,7 @@ class End(asyncio.Transport):
         """Receive bytes from the way, unless it is down."""
         if self.ended or self.connection is None:
             return
-        if self.held or not self.connection.way.up:
+        if self.held or not self.connection.way.up.is_set():
             self.held.append(what)
             return
         self._inbox.append(what)
@@ -364,7 +332,7 @@ class End(asyncio.Transport):
         while self._inbox and not self._paused and not self.ended and self.protocol is not None:
             what = self._inbox.popleft()
             if what is _RESET:
-                self.end(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+                self.end(_error(errno.ECONNRESET))
             elif what is _EOF:
                 self._heard_eof = True
                 if not self.protocol.eof_received() and not self.closing:
@@ -395,21 +363,6 @@ class End(asyncio.Transport):
             self._loop.call_soon(self.protocol.connection_lost, error, context=self.context)
         if self.connection is not None:
             self.connection.over()
-
-
-class _Assumed:
-    """Substitute for TLS on a plain-text connection. The substitute has the certificate that the server would show."""
-
-    def __init__(self, certificate: bytes | None) -> None:
-        self._certificate = certificate
-
-    def selected_alpn_protocol(self) -> str | None:
-        """Return None, because no protocol was negotiated."""
-        return None
-
-    def getpeercert(self, binary_form: bool = False) -> bytes | None:
-        """Return the certificate."""
-        return self._certificate
 
 
 class Listening:
@@ -471,7 +424,7 @@ class Listening:
             end = self._queue.popleft()
             if not end.ended:
                 return end, end.peer_name
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        raise _error(errno.EAGAIN)
 
     async def accepted(self) -> tuple[End, Any]:
         """Wait for the next connection and accept it."""
@@ -559,24 +512,16 @@ class Network:
         listening.listen(128)
         return listening
 
-    async def resolve(self, host: Any, port: Any) -> Any:
-        """Resolve a name. Raise OSError."""
-        host = host.decode() if isinstance(host, bytes) else host
-        if not host[:1].isdigit() and ":" not in host:
-            await asyncio.sleep(0.02)
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        return resolved(host, int(port or 0))
-
     async def connect(self, factory: Callable[[], Any], host: Any, port: Any, **options: Any) -> Any:
         """Connect from the machine, like the loop's create_connection. Raise OSError."""
-        ssl, name = options.get("ssl"), options.get("server_hostname")
+        ssl = options.get("ssl")
         if host == "127.0.0.1":
             host = self.machine
         end = await self.dial(self.machine, (host, port), encrypted=ssl is not None)
         protocol = factory()
         if ssl is not None:
             given = {key: value for key, value in options.items() if key.startswith("ssl_")}
-            return await _secured(end, protocol, ssl, server_side=False, server_hostname=name or host, **given)
+            return await _secured(end, protocol, ssl, server_hostname=options.get("server_hostname") or host, **given)
         end.attach(protocol)
         return end, protocol
 
@@ -588,14 +533,13 @@ class Network:
         way = self.local if local else self.way(origin if place[0] == self.machine else place[0])
         if not way.there:
             await asyncio.sleep(UNREACHABLE_SECONDS)
-            raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
+            raise _error(errno.EHOSTUNREACH)
         await asyncio.sleep(way.delay())
-        await way.opened()
+        await way.up.wait()
         listening = self.listeners.get(place)
         if listening is None:
             await asyncio.sleep(way.delay())
-            code = errno.ENOENT if local else errno.ECONNREFUSED
-            raise (FileNotFoundError if local else ConnectionRefusedError)(code, os.strerror(code))
+            raise _error(errno.ENOENT if local else errno.ECONNREFUSED)
         self._ports = 40000 + (self._ports - 39999) % 20000
         family = socket.AF_UNIX if local else socket.AF_INET
         mine = "" if local else (origin, self._ports)
@@ -607,7 +551,7 @@ class Network:
         if not listening.offer(far):
             near.end(None)
             far.end(None)
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            raise _error(errno.EAGAIN)
         await asyncio.sleep(way.delay())
         return near
 
@@ -616,16 +560,7 @@ async def _secured(end: End, protocol: Any, context: ssl_module.SSLContext, **op
     """Start TLS over an end, as asyncio does. Raise OSError."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
-    wrapped = sslproto.SSLProtocol(
-        loop,
-        protocol,
-        context,
-        waiter,
-        server_side=options.pop("server_side"),
-        server_hostname=options.pop("server_hostname", None),
-        ssl_handshake_timeout=options.get("ssl_handshake_timeout"),
-        ssl_shutdown_timeout=options.get("ssl_shutdown_timeout"),
-    )
+    wrapped = sslproto.SSLProtocol(loop, protocol, context, waiter, **options)
     end.attach(wrapped)
     try:
         await waiter

@@ -1,12 +1,18 @@
-"""The operator of the shop, who checks open payments, asks the acquirer, and resolves payments that do not end."""
+"""The operator, and a program that follows the stream of the feed.
+
+The operator checks open payments, asks the acquirer, and resolves payments that do not end.
+"""
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.http import Broken, Client, Reply
+from tests.simulation.http import Reply, Stream, call_once
+from tests.simulation.part import Part
 from tests.support.events import FINALS, RESULTS
 
 if TYPE_CHECKING:
@@ -25,11 +31,11 @@ OF_PROCESS: Final = ("/v1/health", "/v1/metrics", "/v1/backup")
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 
 
-class Person:
+class Person(Part):
     """One operator for all tills."""
 
     def __init__(self, world: "World") -> None:
-        self.world = world
+        super().__init__(world)
         self._asked: dict[str, None] = {}
 
     def look(self, identity: str) -> None:
@@ -57,14 +63,14 @@ class Person:
     async def _see_to(self, identity: str) -> None:
         random = self.world.random("person", identity)
         await asyncio.sleep(random.uniform(*SLOWLY if random.random() < SLOW else QUICKLY))
-        truth = self.world.bank.of(identity)
+        truth = self.truth(identity)
         while True:
             reply = await self.call("GET", f"/v1/transactions/{identity}")
             if reply.status == 404 or (reply.status == 200 and reply.json["phase"] == "final"):
                 break
             document = reply.json if reply.status == 200 else {}
             if document:
-                self.world.checks.document(document)
+                self.checks.document(document)
             if document.get("next_step") != "ask_person":
                 await asyncio.sleep(60.0)
                 if document.get("next_step") == "wait":
@@ -96,7 +102,7 @@ class Person:
                 {"result": result, "operator": "P", "note": "by the slip"},
             )
             if reply.status == 200:
-                self.world.seen("word", "wrong" if wrong else "right")
+                self.seen("word", "wrong" if wrong else "right")
                 if random.random() < TERMINAL_SAYS_LATER:
                     await asyncio.sleep(random.uniform(5.0, 300.0))
                     for terminal in self.world.terminals:
@@ -117,26 +123,20 @@ class Person:
         world.seen("release", reply.json.get("code", str(reply.status)))
         if reply.status != 200:
             return False
-        world.bank.of(identity).released = True
+        world.truth(identity).released = True
         under_way = began is not None and world.start_under_way(identity) == began and world.machine.life == life
-        waited_for = began is not None and world.loop.time() - began < 0.9 * timeout
-        world.checks.holds(not (under_way and waited_for), f"posd released {identity} during its start")
+        waited_for = began is not None and world.now - began < 0.9 * timeout
+        world.holds(not (under_way and waited_for), f"posd released {identity} during its start")
         return True
 
     async def call_once(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply | None:
         """Call on a socket, by default on the operators' socket. Return None without a reply."""
-        client, door = None, socket or self.world.machine.admin_socket
-        try:
-            async with asyncio.timeout(60):
-                client = Client(await self.world.network.dial("person", door, credentials=(900, 0, 0)))
-                reply = await client.call(method, path, b"" if body is None else json.dumps(body).encode())
-        except (OSError, Broken, TimeoutError):
-            return None
-        finally:
-            if client is not None:
-                client.close()
-        self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
-        self.world.checks.reply(reply)
+        sent = b"" if body is None else json.dumps(body).encode()
+        place = socket or self.world.machine.socket("admin")
+        reply = await call_once(self.world.network, "person", place, 60, method, path, sent, credentials=(900, 0, 0))
+        if reply is not None:
+            self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
+            self.checks.reply(reply)
         return reply
 
     async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:
@@ -146,3 +146,53 @@ class Person:
             if reply is not None and reply.status != 503:
                 return reply
             await asyncio.sleep(2.0)
+
+
+#: Seconds until the follower connects again.
+PAUSE: Final = 1.0
+
+
+class Follower(Part):
+    """A program that follows the feed, like head office.
+
+    After a break the program continues after its last change. The program must get each change once, in order, and in
+    time.
+    """
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self._place = ""  # number of the last change that the follower has
+        self._seq = 0
+        self._stream: Stream | None = None
+
+    async def run(self) -> None:
+        """Follow the feed until cancelled."""
+        while True:
+            with suppress(OSError):
+                end = await self.world.network.dial("follower", self.world.machine.socket("feed"))
+                stream, life = Stream(end, self._take), self.world.machine.life
+                self._stream, began = stream, self.world.now
+                try:
+                    where = f"last-event-id: {self._place}\r\n" if self._place else ""
+                    await stream.run("/v1/feed?after=start", where)
+                finally:
+                    self._stream = None
+                    end.abort()
+                if stream.status == 200:
+                    self.checks.stream_ended("the feed", life, began, stream.last)
+            await asyncio.sleep(PAUSE)
+
+    @property
+    def since(self) -> float:
+        """Time at which the follower connected, in seconds of the loop. The time is inf without a connection."""
+        return math.inf if self._stream is None else self._stream.since
+
+    def _take(self, kind: str, place: str, data: bytes) -> None:
+        """Receive a message of the stream."""
+        if kind == "notice":
+            self._seq = 0  # this change follows a gap, or comes from another database
+        if not place:
+            return
+        change: dict[str, Any] = json.loads(data)
+        self.checks.streamed(change, self._seq)
+        self._place, self._seq = place, change["seq"]

@@ -4,12 +4,15 @@ Each sale and each fault has its own random source. Shrinking omits some sales a
 the same.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from random import Random
 from typing import Final
 from zoneinfo import ZoneInfo
+
+from tests.simulation.habits import weights
+from tests.simulation.trouble import KINDS
 
 #: Time at which the machines were installed, with correct clocks.
 BORN: Final = datetime(2027, 1, 4, 13, 0, tzinfo=UTC)
@@ -33,58 +36,13 @@ SOON: Final = 2400.0
 OPEN_SECONDS: Final = 1500.0
 
 #: Behaviour of a till with a sale -> frequency.
-MANNERS: Final[Mapping[str, float]] = {
-    "wait": 50,
-    "poll": 8,
-    "listen": 8,
-    "patient": 6,
-    "twice": 8,
-    "abort": 10,
-    "forget": 6,
-    "reuse": 2,
-    "barge": 4,
-    "print": 8,
-    "careless": 4,
-}
+MANNERS: Final = weights(
+    "wait 50, poll 8, listen 8, patient 6, twice 8, abort 10, forget 6, reuse 2, barge 4, print 8, careless 4"
+)
 
 #: Share of sales with a further operation (capture, tip, void, refund). The next constant is the share around midnight.
 CHAINS: Final = 0.15
 MIDNIGHT_CHAINS: Final = 0.5
-
-#: Kind of fault -> number of such faults in a run of a hundred sales.
-FAULTS: Final[Mapping[str, float]] = {
-    "kill": 1.0,
-    "kill-at-operation": 2.0,
-    "power": 0.5,
-    "power-at-operation": 1.0,
-    "restart": 0.7,
-    "disk-full": 0.4,
-    "disk-error": 0.6,
-    "disk-slow": 0.5,
-    "disk-still": 0.3,
-    "link-down": 1.2,
-    "links-down": 0.3,
-    "link-cut": 1.5,
-    "link-slow": 0.7,
-    "terminal-off": 0.8,
-    "terminal-forgets": 0.5,
-    "till-crash": 1.5,
-    "clock-ahead": 0.2,
-    "clock-back": 0.2,
-    "reload": 0.4,
-    "strangers": 0.4,
-    "no-descriptors": 0.2,
-    "backup": 1.5,
-    "kill-at-start": 1.5,
-    "restore": 0.8,
-    "move": 0.6,
-    "twin": 0.5,
-    "machine-moves": 0.3,
-    "crowd": 0.15,
-    "sync-error-kill": 1.0,
-    "log-still": 0.5,
-    "manager-still": 0.3,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +105,6 @@ class Plan:
     def serial(self, number: int) -> str:
         """Return the serial of a terminal. Each till has one terminal."""
         return f"SN-{number % self.tills:03}"
-
-    def with_only(self, sales: Collection[int], faults: Collection[int]) -> "Plan":
-        """Return the same plan with these sales and faults only."""
-        return replace(
-            self,
-            sales=tuple(sale for sale in self.sales if sale.number in sales),
-            faults=tuple(fault for fault in self.faults if fault.number in faults),
-        )
 
 
 def make_plan(seed: int, payments: int, unrest: float = 1.0) -> Plan:
@@ -232,7 +182,7 @@ def _sale(seed: int, number: int, tills: int, bad: float, pace: float, chains: f
 
 def _faults(seed: int, payments: float, lasts: float) -> Sequence[Fault]:
     found: list[Fault] = []
-    for kind, often in FAULTS.items():
+    for kind, often in ((name, kind.often) for name, kind in KINDS.items()):
         random = Random(f"faults/{seed}/{kind}")
         count = int(often * payments / 100 * random.choice((0, 0.5, 1, 3)) + random.random())
         for _ in range(count):

@@ -1,17 +1,18 @@
-"""Runs of the simulation: seeds, sizes, and the processes that play the runs."""
+"""Runs of the simulation: seeds, processes that play the runs, and the search for the shortest failing run."""
 
 import multiprocessing
 import os
+import re
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tests.simulation import machine
 from tests.simulation.breaks import applied
@@ -24,6 +25,12 @@ SIZES: Final = {20: 10, 100: 50, 400: 40}
 UNREST: Final = {0.1: 40, 0.4: 35, 1.0: 25}
 #: Maximum duration of one sale and of the rest of a run, in seconds. A run that takes longer is killed.
 SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2, 120
+#: Parts in which messages of one kind differ: ids, numbers, hexadecimal texts.
+_PARTICULARS: Final = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|SN-\d+|\d+"
+)
+#: Maximum number of runs in one search for the shortest failing run.
+MOST_RUNS: Final = 60
 
 
 def seed_of(start: int, number: int) -> int:
@@ -34,11 +41,6 @@ def seed_of(start: int, number: int) -> int:
 def size_of(seed: int) -> int:
     """Return the number of sales in the run of a seed."""
     return Random(f"size/{seed}").choices(list(SIZES), list(SIZES.values()))[0]
-
-
-def unrest_of(seed: int) -> float:
-    """Return the factor for the frequency of faults in the run of a seed."""
-    return Random(f"unrest/{seed}").choices(list(UNREST), list(UNREST.values()))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +62,35 @@ class Job:
 
     def plan(self) -> Plan:
         """Return the plan of the run."""
-        return make_plan(self.seed, self.size, self.unrest or unrest_of(self.seed))
+        drawn = Random(f"unrest/{self.seed}").choices(list(UNREST), list(UNREST.values()))[0]
+        return make_plan(self.seed, self.size, self.unrest or drawn)
+
+    def command(self) -> str:
+        """Return the command that replays the run."""
+        size = f" --size {self.size}" if self.size != size_of(self.seed) else ""
+        mistake = f" --break {self.mistake}" if self.mistake is not None else ""
+        return f"python -m tests.simulation --replay {self.seed}{size}{mistake}"
 
 
-@dataclass(slots=True)
-class Played:
-    """A run with its result. `failures`: broken promises, or the error of the simulation itself."""
-
-    job: Job
-    failures: list[str]
-    #: None if the simulation itself failed.
-    result: Result | None = None
+def result_of(plan: Plan, **options: bool) -> Result:
+    """Play a plan. An error of the simulation itself is a failure of the run."""
+    try:
+        return World(plan, **options).run()
+    except Exception:  # noqa: BLE001 - the error is the result of the run
+        return Result([traceback.format_exc(limit=-6)])
 
 
-def play(job: Job) -> Played:
+def play(job: Job) -> Result:
     """Play a run in this process."""
     signal.alarm(SECONDS_FOR_A_RUN + SECONDS_FOR_A_SALE * job.size)
     try:
         with job.changed():
-            result = World(job.plan(), until_failure=job.until_failure).run()
-    except Exception:  # noqa: BLE001 - the error is a part of the run's result
-        return Played(job, [traceback.format_exc(limit=-6)])
+            return result_of(job.plan(), until_failure=job.until_failure)
     finally:
         signal.alarm(0)
-    return Played(job, result.failures, result)
 
 
-def play_all(jobs: Iterator[Job]) -> Iterator[Played]:
+def play_all(jobs: Iterator[Job]) -> Iterator[tuple[Job, Result]]:
     """Play runs on all processors. Raise BrokenProcessPool if a process dies. Kill the processes at the end."""
     machine.certificate_files(BORN)  # most runs use this certificate, so it is made once for all processes
     fork, count = multiprocessing.get_context("fork"), len(os.sched_getaffinity(0))
@@ -98,11 +102,11 @@ def play_all(jobs: Iterator[Job]) -> Iterator[Played]:
         while busy:
             processes = [*pool._processes]
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                job = busy.pop(future)
                 try:
-                    job = busy.pop(future)
-                    yield future.result()
+                    yield job, future.result()
                 except BrokenProcessPool:
-                    yield Played(job, ["the process of this run or of another run died, or was too slow"])
+                    yield job, Result(["the process of this run or of another run died, or was too slow"])
                     raise
                 busy |= {pool.submit(play, job): job for job in islice(jobs, 1)}
     finally:
@@ -111,3 +115,44 @@ def play_all(jobs: Iterator[Job]) -> Iterator[Played]:
         pool.shutdown(cancel_futures=True)
         for number in processes:
             machine.remove_homes(number)
+
+
+def kinds(failures: Iterable[str]) -> set[str]:
+    """Return the messages without the details of one run."""
+    return {_PARTICULARS.sub("#", failure) for failure in failures}
+
+
+def shrink(plan: Plan, failures: Iterable[str]) -> tuple[Plan, int]:
+    """Return the shortest plan that still fails in one of these ways, and the number of runs that the search took.
+
+    Each sale and each fault has its own random source, so an omission does not change the others. The same run always
+    shrinks to the same result.
+    """
+    wanted, runs = kinds(failures), 0
+
+    def fails(tried: Plan) -> bool:
+        nonlocal runs
+        if runs >= MOST_RUNS:
+            return False
+        runs += 1
+        return not wanted.isdisjoint(kinds(result_of(tried).failures))
+
+    for part in ("faults", "sales", "faults"):
+        plan = _fewer(plan, part, fails)
+    return plan, runs
+
+
+def _fewer(plan: Plan, part: str, fails: Callable[[Plan], bool]) -> Plan:
+    """Omit faults or sales while the run still fails, first large pieces and then smaller pieces (delta debugging)."""
+    size = len(getattr(plan, part))
+    while size:
+        left = getattr(plan, part)
+        for begin in range(0, len(left), size):
+            fewer: dict[str, Any] = {part: left[:begin] + left[begin + size :]}
+            tried = replace(plan, **fewer)
+            if fails(tried):
+                plan = tried
+                break
+        else:
+            size //= 2
+    return plan

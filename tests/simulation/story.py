@@ -1,30 +1,40 @@
-"""The story of a run. The story has the events of the payments with broken promises, in order of time.
+"""What a run tells. The story has the events of the payments with broken promises, in order of time.
 
 The story is made from the notes of the world. A note has a time, a subject, a kind, and details.
+
+A situation is a kind and a value. `World.seen` counts situations. The known values come from the product and from the
+tables of the simulation.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Sequence
+from datetime import timedelta
 from typing import Final
 
+from posd.base.problems import PROBLEMS
+from posd.cli.explain.catalogue import events
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
+from posd.printing.model import PrintAttentionCode
+from posd.records.model import Phase
+from tests.simulation import world
+from tests.simulation.habits import ABORTS, ENDS, EVENTS, REPLIES, SEARCHES
 from tests.simulation.loop import BEGIN
-from tests.simulation.world import Note, Result
+from tests.simulation.plan import MANNERS, Plan
 
 #: Ids in the messages of checks.
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|job-\d+")
 _SALE: Final = re.compile(r"\bsale (\d+)\b")
 #: Maximum number of notes printed before a broken promise that names no payment.
 BEFORE: Final = 25
-#: Paths of the lists that the operator reads. The replies to these requests have many payments.
-LISTS: Final = ("/v1/feed", "/v1/transactions?")
 #: Maximum number of sales and of faults that are printed.
 MOST: Final = 12
 #: Longest line, in characters.
 WIDTH: Final = 400
+#: Kinds of notes that each story has.
+ALWAYS: Final = ("CHECK", "fault", "fault ends", "killed", "stopped", "cannot start")
 
 
-def concerned(result: Result) -> frozenset[str]:
+def concerned(result: world.Result) -> frozenset[str]:
     """Return the ids in the broken promises, with all other ids of their sales."""
     ids = {found for failure in result.failures for found in _ID.findall(failure)}
     numbers = {int(found) for failure in result.failures for found in _SALE.findall(failure)}
@@ -34,68 +44,87 @@ def concerned(result: Result) -> frozenset[str]:
     return frozenset(ids)
 
 
-def tell(result: Result, *, everything: bool = False) -> str:
+def tell(plan: Plan, result: world.Result, *, everything: bool = False) -> str:
     """Print the faults and the events of payments with broken promises. `everything`: print all events."""
-    ids = concerned(result)
-    told = [note for note in result.notes if everything or _concerns(note, ids)]
-    if not everything and not ids:
-        told = [*_before(result.notes)]
-    zone = "the shop's clock, if it is right, in UTC"
-    began = result.plan.began
-    return "\n".join((f"seconds of the run, {zone}", *(_line(note, began) for note in told)))
+    ids, lines = concerned(result), ["seconds of the run, the shop's clock, if it is right, in UTC"]
+    wrong = [place for place, (_, what) in enumerate(result.notes) if what[0] == "CHECK" and not ids]
+    near = {place for end in wrong for place in range(end - BEFORE, end + 1)}
+    for place, (at, what) in enumerate(result.notes):
+        if everything or place in near or _concerns(what, ids):
+            mark = {"CHECK": "*** A PROMISE DOES NOT HOLD: "}.get(str(what[0]), "--- " if what[0] in ALWAYS else "")
+            words = " ".join(map(_text, what[mark.startswith("*") :]))
+            clock = plan.began + timedelta(seconds=at)
+            lines.append(f"{at - BEGIN:12.6f}  {clock:%d %b %H:%M:%S}  {mark}{words}"[:WIDTH])
+    return "\n".join(lines)
 
 
-def about_plan(result: Result) -> str:
+def about_plan(plan: Plan) -> str:
     """Print the sales and faults of a run, if their number is small."""
-    plan = result.plan
     sales = [f"sale {sale.number} at till {sale.till}: {sale.cents / 100:.2f}, {sale.manner}" for sale in plan.sales]
     faults = [
         f"fault {fault.number} at {fault.at:.1f}: {fault.kind}, target {fault.target}, for {fault.seconds:.1f} s"
         for fault in plan.faults
     ]
-    lines = [f"{len(sales)} sales", *_few(sales), f"{len(faults)} faults", *_few(faults)]
-    return "\n".join(lines)
+    return "\n".join((f"{len(sales)} sales", *_few(sales), f"{len(faults)} faults", *_few(faults)))
 
 
 def _few(lines: Sequence[str]) -> list[str]:
     return [f"  {line}" for line in lines[:MOST]] + ([f"  … and {len(lines) - MOST} more"] if len(lines) > MOST else [])
 
 
-def _concerns(note: Note, ids: Collection[str]) -> bool:
-    _, what = note
-    if what[0] in ("CHECK", "fault", "fault ends", "killed", "stopped", "cannot start"):
+def _concerns(what: Sequence[object], ids: Collection[str]) -> bool:
+    if what[0] in ALWAYS or (what[0] == "log" and what[1] == "error"):
         return True
-    if what[0] == "log" and what[1] == "error":
-        return True
-    if what[0] == "person" and str(what[2]).startswith(LISTS):
+    # the operator's lists have many payments
+    if what[0] == "person" and str(what[2]).startswith(("/v1/feed", "/v1/transactions?")):
         return False
     words = " ".join(map(_text, what))
     return any(identity in words for identity in ids)
 
 
-def _before(notes: Sequence[Note]) -> Iterator[Note]:
-    """Yield the faults, the broken promises, and the events just before them."""
-    wrong = [place for place, (_, what) in enumerate(notes) if what[0] == "CHECK"]
-    near = {place for end in wrong for place in range(end - BEFORE, end + 1)}
-    for place, note in enumerate(notes):
-        if place in near or _concerns(note, ()):
-            yield note
-
-
-def _line(note: Note, began: datetime) -> str:
-    at, what = note
-    clock = began + timedelta(seconds=at)
-    return f"{at - BEGIN:12.6f}  {clock:%d %b %H:%M:%S}  {_words(what)}"[:WIDTH]
-
-
-def _words(what: Sequence[object]) -> str:
-    match what:
-        case ("CHECK", problem):
-            return f"*** A PROMISE DOES NOT HOLD: {problem}"
-        case ("fault" | "fault ends" | "killed" | "stopped" | "cannot start", *particulars):
-            return f"--- {what[0]} {' '.join(map(_text, particulars))}"
-    return " ".join(map(_text, what))
-
-
 def _text(what: object) -> str:
     return what.decode("utf-8", "replace") if isinstance(what, bytes) else str(what)
+
+
+_STATED: Final = ("event", "search", "operator")
+#: Result -> kinds of the last evidence that the result can have.
+_OUTCOMES: Final = dict.fromkeys(Result, _STATED) | {Result.NOT_STARTED: ("refusal", "unsent", "search", "operator")}
+#: Prefixes of the log events of other processes.
+OF_OTHERS: Final = ("relay.", "collect.", "metrics.not_served")
+#: Warnings and errors that the daemon can log.
+WARNINGS: Final = [
+    name
+    for name, line in events().items()
+    if not {"warning", "error"}.isdisjoint(line.levels) and not name.startswith(OF_OTHERS)
+]
+#: Kind, description, and all known values.
+KNOWN: Final[tuple[tuple[str, str, Collection[str]], ...]] = (
+    ("manner", "behaviour of a till with a sale", MANNERS),
+    ("end", "end of a payment at the terminal", ENDS),
+    ("reply", "reply of a terminal to a start", REPLIES),
+    ("events", "arrival of a payment's events", EVENTS),
+    ("search", "result of a search", SEARCHES),
+    ("abort", "effect of an abort", ABORTS),
+    ("event-answer", "posd's reply to an event", ("200", "400", "403", "413", "503")),
+    ("phase", "phase in a payment document", tuple(Phase)),
+    ("next_step", "next_step in a payment document", tuple(NextStep)),
+    (
+        "outcome",
+        "outcome that a till receives, with the last evidence",
+        [f"{result} {evidence}" for result, kinds in _OUTCOMES.items() for evidence in kinds],
+    ),
+    ("evidence", "evidence of an outcome", tuple(EvidenceKind)),
+    ("attention", "attention of a payment", tuple(AttentionCode)),
+    ("print-attention", "attention of a print job", tuple(PrintAttentionCode)),
+    ("problem", "problem in a reply to a till or a person", tuple(PROBLEMS)),
+    ("log", "warning or error in the log", WARNINGS),
+)
+
+
+def situations(seen: Collection[str]) -> str:
+    """Return a text with the number of known situations that occurred, and the names of the others."""
+    lines = ["situations met, of those known, and never met"]
+    for kind, about, values in KNOWN:
+        unmet = [value for value in values if f"{kind}: {value}" not in seen]
+        lines.append(f"  {about}: {len(values) - len(unmet)} of {len(values)}; never: {', '.join(unmet) or 'none'}")
+    return "\n".join(lines)

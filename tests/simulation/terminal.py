@@ -7,6 +7,7 @@ behaviour comes from the habit of each payment.
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,13 +15,15 @@ from datetime import UTC
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
-from tests.simulation.habits import Habit
-from tests.simulation.http import Asked, Broken, Client, Reply, Server
+from tests.simulation.habits import Habit, weights
+from tests.simulation.http import Asked, Client, Reply, Server, call_once
 from tests.simulation.network import End, Listening
+from tests.simulation.part import Part, new_id
 from tests.support.events import FINALS
 
 if TYPE_CHECKING:
@@ -45,17 +48,9 @@ ACQUIRER_SECONDS: Final = 25.0
 INDEX_SECONDS: Final = 40.0
 
 #: End of a print job -> frequency.
-PRINTS: Final = {
-    "ok": 62,
-    "fails": 10,
-    "no-webhook": 10,
-    "refused": 5,
-    "lost": 5,
-    "stuck": 2,
-    "odd-status": 2,
-    "other-id": 2,
-    "contradicts": 2,
-}
+PRINTS: Final = weights(
+    "ok 62, fails 10, no-webhook 10, refused 5, lost 5, stuck 2, odd-status 2, other-id 2, contradicts 2"
+)
 RESULTS_OF_END: Final = {
     "approve": "APPROVAL",
     "retry-card": "APPROVAL",
@@ -76,6 +71,13 @@ def _sent_under(truth: Truth) -> dict[str, str | None]:
     return {"transaction_reference": truth.sent_under} if truth.kind in ("re-auth", "capture") else {}
 
 
+def _parts(url: str) -> tuple[tuple[str, int], str]:
+    """Return the place and the path of a callback URL."""
+    parts = urlsplit(url)
+    assert parts.scheme == "https", url
+    return (parts.hostname or "", parts.port or 0), parts.path
+
+
 @dataclass
 class Payment:
     """One payment at a terminal."""
@@ -94,25 +96,29 @@ class Payment:
     reading: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     aborted: asyncio.Event = field(default_factory=asyncio.Event)
-    count: int = 0
-    #: Undelivered events, in order.
-    queue: "asyncio.Queue[bytes]" = field(default_factory=asyncio.Queue)
-    first: asyncio.Event = field(default_factory=asyncio.Event)
+    #: Undelivered events, in order, and the event that is set when there are more, or when the payment ends.
+    queue: deque[bytes] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, event: bytes) -> None:
+        """Deliver an event after the earlier events."""
+        self.queue.append(event)
+        self.news.set()
+
+    def end(self) -> None:
+        """Record the end of the payment."""
+        self.ended.set()
+        self.news.set()
 
 
-@dataclass
-class Terminal:
+class Terminal(Part):
     """One terminal, with its payments and print jobs."""
 
-    world: "World"
-    serial: str
-    address: str
-    secure: bool = False
-    on: bool = True
-    running: Payment | None = None
-    known: dict[str, Payment] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, world: "World", serial: str, address: str, secure: bool) -> None:
+        super().__init__(world)
+        self.serial, self.address, self.secure, self.on = serial, address, secure, True
+        self.running: Payment | None = None
+        self.known: dict[str, Payment] = {}
         #: The configured address.
         self.home = self.address
         self._listening: Listening | None = None
@@ -151,16 +157,8 @@ class Terminal:
         self._listening = self.world.network.serve(self.address, self.port, self._connected)
 
     def _connected(self, end: End) -> None:
-        server = Server(end, self._handle)
-        if self.secure:
-            self._spawn(self._secure(end, server), "tls")
-        else:
-            end.attach(server)
-
-    async def _secure(self, end: End, server: Server) -> None:
-        with suppress(OSError):
-            transport, _ = await end.serve(lambda: server, ssl=self.world.terminal_tls)
-            server.end = transport
+        context = self.world.terminal_tls if self.secure else None
+        self.world.spawn("call", Server(end).serve(self._handle, context), f"{self.serial} call")
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
         self.world.spawn(self, work, f"{self.serial} {name}")
@@ -181,20 +179,20 @@ class Terminal:
         self.world.cancel(self)
         if (payment := self.running) is not None:
             self.running = None
-            truth = self.world.bank.of(payment.identity)
+            truth = self.truth(payment.identity)
             if truth.end is None:
                 truth.end = RESULTS_OF_END[payment.habit.end] if payment.sent else "GONE"
-                truth.ended = self.world.loop.time()
-            payment.ended.set()
+                truth.ended = self.world.now
+            payment.end()
         for payment in self.known.values():
             if forgets:
-                payment.queue = asyncio.Queue()
+                payment.queue.clear()
         await asyncio.sleep(seconds)
         way.there = True
         self.listen()
         self.on = True
         for payment in self.known.values():
-            if not payment.queue.empty():
+            if payment.queue:
                 self._spawn(self._deliver_all(payment), "replay")
 
     def move(self, address: str) -> None:
@@ -209,12 +207,6 @@ class Terminal:
     # Calls to the terminal.
 
     async def _handle(self, asked: Asked, server: Server) -> None:
-        try:
-            await self._handled(asked, server)
-        except Exception as error:  # noqa: BLE001 - the error makes the run fail
-            self.world.broke(error)
-
-    async def _handled(self, asked: Asked, server: Server) -> None:
         path = asked.target.partition("?")[0]
         self.world.note(self.serial, "called", asked.method, path, asked.body)
         if path.endswith("/abort"):
@@ -231,7 +223,7 @@ class Terminal:
     async def _start(self, operation: str, asked: Asked, server: Server) -> None:
         request = json.loads(asked.body, parse_float=Decimal)
         identity = request["client_transaction_id"]
-        truth = self.world.bank.of(identity)
+        truth = self.truth(identity)
         truth.starts.append(self.serial)
         truth.began = self.world.machine.clocks.true
         amount = request.get("amount") or {}
@@ -239,17 +231,17 @@ class Terminal:
         truth.kind, truth.sent_under = PATHS[operation][0], request.get("transaction_reference")
         if truth.sent_under is not None:
             self._derive(truth)
-        self.world.checks.start(truth)
+        self.checks.start(truth)
         habit = self.world.habit_of(identity)
         random = self.world.random("terminal", identity)
         if self.running is not None:
-            self.world.seen("start", "busy")
-            self.world.checks.busy(self.running, identity)
+            self.seen("start", "busy")
+            self.checks.busy(self.running, identity)
             truth.refused, truth.end = True, truth.end or "REFUSED"
             server.answer(409, self._error("TER-003", "busy"))
             return
-        self.world.seen("reply", habit.reply)
-        self.world.seen("end", habit.end)
+        self.seen("reply", habit.reply)
+        self.seen("end", habit.end)
         payment = Payment(identity, self.serial, habit, random, request.get("events_webhook_url", ""), request)
         if habit.runs:
             self.known[identity] = self.running = payment
@@ -257,7 +249,7 @@ class Terminal:
             self._spawn(self._deliver_all(payment), f"deliver {identity}")
         else:
             truth.end = "REFUSED"
-        self.starting[identity] = self.world.loop.time()
+        self.starting[identity] = self.world.now
         try:
             await self._answer_start(payment, server)
         finally:
@@ -269,7 +261,7 @@ class Terminal:
         truth.original = bank.references.get(truth.sent_under or "")
         base = truth.base
         if base is None:
-            self.world.checks.fail(f"posd sent {truth.kind} {truth.identity} under a reference that no approval has")
+            self.checks.fail(f"posd sent {truth.kind} {truth.identity} under a reference that no approval has")
             return
         if not truth.amount:
             truth.amount = bank.charged(base)
@@ -277,12 +269,12 @@ class Terminal:
             bank.derived.append((base, truth))
 
     async def _answer_start(self, payment: Payment, server: Server) -> None:
-        habit, truth, random = payment.habit, self.world.bank.of(payment.identity), payment.random
+        habit, truth, random = payment.habit, self.truth(payment.identity), payment.random
         self.world.note(self.serial, "answers", payment.identity, habit.reply)
         ack = {
             "status": "TERMINAL_ACKNOWLEDGED",
             "previous_status": "",
-            "event_id": str(UUID(int=random.getrandbits(128), version=4)),
+            "event_id": new_id(random),
             "client_transaction_id": payment.identity,
             "operation": {"type": truth.kind} | _sent_under(truth),
             "terminal": {"serialNumber": self.serial, "model": "M", "terminal_id": "T"},
@@ -296,7 +288,7 @@ class Terminal:
                     async with asyncio.timeout(self.world.plan.reply_timeout * 0.8):
                         await payment.ended.wait()
             case "other-id":
-                ack["client_transaction_id"] = str(UUID(int=random.getrandbits(128), version=4))
+                ack["client_transaction_id"] = new_id(random)
                 ack["operation"] = {"client_transaction_id": ack["client_transaction_id"]}
             case "wrong-serial":
                 ack["terminal"] = {"serialNumber": self.world.other_serial(self.serial), "model": "M"}
@@ -314,13 +306,13 @@ class Terminal:
         """Reply, or make a fault of the connection or of the reply."""
         match fault:
             case "lost":
-                server.abort()
+                server.end.abort()
             case "silent":
                 await asyncio.sleep(120)
-                server.abort()
+                server.end.abort()
             case "cut":
-                server.raw(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body) + 30}\r\n\r\n".encode() + body[:30])
-                server.close()
+                server.end.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body) + 30}\r\n\r\n".encode() + body[:30])
+                server.end.close()
             case "html":
                 server.answer(200, b"<html>welcome</html>", content_type="text/html")
             case "missing":
@@ -347,7 +339,7 @@ class Terminal:
         else:
             end = await self._with_card(payment)
         self._emit(payment, end)
-        payment.ended.set()
+        payment.end()
         if self.running is payment:
             self.running = None
 
@@ -386,17 +378,17 @@ class Terminal:
 
     def _emit(self, payment: Payment, status: str) -> None:
         """Record a step of a payment, and start the delivery of its event."""
-        truth, habit, random = self.world.bank.of(payment.identity), payment.habit, payment.random
+        truth, habit, random = self.truth(payment.identity), payment.habit, payment.random
         event = self._event(payment, status)
         payment.previous, payment.newest = payment.newest, event
         payment.status = status
         self._emit_extra(payment, status, event)
         if status in FINALS:
             truth.end, truth.at = status, self.world.machine.clocks.true
-            truth.ended = self.world.loop.time()
+            truth.ended = self.world.now
             payment.final = event
         self.world.note(self.serial, "state", payment.identity, status)
-        self.world.seen("events", habit.events)
+        self.seen("events", habit.events)
         kind = habit.events
         final = status in FINALS
         if kind == "none-comes" or (kind == "final-lost" and final):
@@ -404,7 +396,7 @@ class Terminal:
         if kind == "some-lost" and not final and random.random() < 0.5:
             return
         if kind == "unknown-status" and status == "CARD_PRESENTED":
-            payment.queue.put_nowait(self._event(payment, "PIN_REQUESTED"))
+            payment.put(self._event(payment, "PIN_REQUESTED"))
         if kind == "damaged" and final:
             event = event.replace(b'"brand": "B', b'"brand": "\xff')
         if kind == "broken" and final:
@@ -419,23 +411,23 @@ class Terminal:
                 self._spawn(self._flood(payment), "flood")
             else:
                 for _ in range(40):
-                    payment.queue.put_nowait(self._event(payment, "CARD_PRESENTED"))
+                    payment.put(self._event(payment, "CARD_PRESENTED"))
         if kind == "shuffled":
-            self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, event)), "shuffled")
+            self._spawn(self._deliver(payment, event, random.uniform(0, 20.0)), "shuffled")
             return
         if kind == "late":
-            self._spawn(self._after(random.uniform(5, 60.0), self._deliver(payment, event)), "late")
+            self._spawn(self._deliver(payment, event, random.uniform(5, 60.0)), "late")
             return
-        payment.queue.put_nowait(event)
+        payment.put(event)
         if kind == "twice":
-            self._spawn(self._after(random.uniform(0, 30.0), self._deliver(payment, event)), "twice")
+            self._spawn(self._deliver(payment, event, random.uniform(0, 30.0)), "twice")
         if kind == "id-reused" and final:
             other = event.replace(b'"brand": "B', b'"brand": "C')
-            self._spawn(self._after(random.uniform(5, 20.0), self._deliver(payment, other)), "id reused")
+            self._spawn(self._deliver(payment, other, random.uniform(5, 20.0)), "id reused")
         if kind == "contradicted" and final:
             truth.lied = True
             other = self._event(payment, "DECLINED" if status == "APPROVAL" else "APPROVAL")
-            self._spawn(self._after(random.uniform(0, 20.0), self._deliver(payment, other)), "contradiction")
+            self._spawn(self._deliver(payment, other, random.uniform(0, 20.0)), "contradiction")
 
     def _emit_extra(self, payment: Payment, status: str, event: bytes) -> None:
         """Send a message that must not count as an event of the payment, or send a step after the end."""
@@ -446,7 +438,7 @@ class Terminal:
         )
         if kind == "after-final" and status in FINALS:
             step = fresh.replace(f'"status": "{status}"'.encode(), b'"status": "CARD_PRESENTED"', 1)
-            self._spawn(self._after(wait, self._deliver(payment, step)), kind)
+            self._spawn(self._deliver(payment, step, wait), kind)
         if status != "TERMINAL_ACKNOWLEDGED":
             return
         forged, url = fresh.replace(status.encode(), b"DECLINED"), payment.url
@@ -463,19 +455,18 @@ class Terminal:
                 forged += b" " * 1_200_000
             case _:
                 return
-        self._spawn(self._after(wait, self._intrude(payment, kind, url, forged)), kind)
+        self._spawn(self._intrude(payment, url, forged, wait), kind)
 
-    async def _intrude(self, payment: Payment, kind: str, url: str, body: bytes) -> None:
-        reply = await self.post(url, body)
-        if reply is not None:
-            self.world.checks.intruder(payment.identity, kind, reply)
+    async def _intrude(self, payment: Payment, url: str, body: bytes, after: float) -> None:
+        await asyncio.sleep(after)
+        if (reply := await self.post(url, body)) is not None:
+            self.checks.intruder(payment.identity, payment.habit.extra, reply)
 
     def _event(self, payment: Payment, status: str) -> bytes:
-        payment.count += 1
         random = payment.random
         at = self.world.machine.clocks.true.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
         document: dict[str, Any] = {
-            "event_id": str(UUID(int=random.getrandbits(128), version=4)),
+            "event_id": new_id(random),
             "occurred_at": at,
             "status": status,
             "merchant_id": "M-1",
@@ -488,9 +479,9 @@ class Terminal:
             document["reading_type"] = "CONTACTLESS"
         if status in ("DECLINED", "TERMINAL_REJECTED"):
             document["failure_reason"] = {"type": "TERMINAL", "code": "51", "message": "no"}
-        truth = self.world.bank.of(payment.identity)
+        truth = self.truth(payment.identity)
         if status in FINALS and status != "DECLINED":
-            amount = {"currency": "USD", "subtotal_iva0": float(self.world.bank.of(payment.identity).amount), "tip": 0}
+            amount = {"currency": "USD", "subtotal_iva0": float(self.truth(payment.identity).amount), "tip": 0}
             document["operation"] = {
                 "type": WIRE[truth.kind],
                 "client_transaction_id": payment.identity,
@@ -498,7 +489,7 @@ class Terminal:
                 "metadata": payment.request.get("metadata") or {},
             } | _sent_under(truth)
         if status == "APPROVAL":
-            reference = str(UUID(int=random.getrandbits(128), version=4))
+            reference = new_id(random)
             self.world.bank.references[reference] = truth
             times = {"other-amount": Decimal("1.25"), "unlikely": Decimal(100)}.get(payment.habit.events, Decimal(1))
             document["raw_response"] = {
@@ -512,48 +503,25 @@ class Terminal:
 
     # Delivery (terminal API, Delivery).
 
-    @staticmethod
-    async def _after(seconds: float, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await asyncio.sleep(seconds)
-        except BaseException:
-            work.close()
-            raise
-        await work
-
     async def _deliver_all(self, payment: Payment) -> None:
         """Deliver a payment's events in order, until the payment has ended and all events are delivered."""
-        while True:
-            if payment.queue.empty() and payment.ended.is_set():
-                return
-            getting = asyncio.ensure_future(payment.queue.get())
-            ended = asyncio.ensure_future(payment.ended.wait())
-            try:
-                await asyncio.wait((getting, ended), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                ended.cancel()
-                if not getting.done():
-                    getting.cancel()
-            if not getting.cancelled() and getting.done():
-                event = getting.result()
-                try:
-                    await self._deliver(payment, event)
-                except asyncio.CancelledError:  # after a power loss the attempts begin again
-                    rest = [event]
-                    while not payment.queue.empty():
-                        rest.append(payment.queue.get_nowait())
-                    for item in rest:
-                        payment.queue.put_nowait(item)
-                    raise
+        while payment.queue or not payment.ended.is_set():
+            if payment.queue:
+                await self._deliver(payment, payment.queue[0])
+                payment.queue.popleft()  # after a power loss the attempts begin again
+            else:
+                payment.news.clear()
+                await payment.news.wait()
 
-    async def _deliver(self, payment: Payment, event: bytes) -> None:
-        began, loop = asyncio.get_running_loop().time(), asyncio.get_running_loop()
+    async def _deliver(self, payment: Payment, event: bytes, after: float = 0.0) -> None:
+        await asyncio.sleep(after)
+        began = self.world.now
         for attempt in range(ATTEMPTS):
             status = await self._once(payment, event)
             if status is not None and status not in RETRIED:
                 return
             delay = min(CAP, BASE * 2.0**attempt) + payment.random.random() * BASE
-            if loop.time() + delay - began > WINDOW:
+            if self.world.now + delay - began > WINDOW:
                 return
             await asyncio.sleep(delay)
 
@@ -570,12 +538,12 @@ class Terminal:
         """Make one attempt. Return the status of the reply, or None if no reply arrives."""
         status = event.partition(b'"status": "')[2].partition(b'"')[0].decode()
         if status in FINALS:
-            self.world.bank.of(payment.identity).said.append(status)
-        began = asyncio.get_running_loop().time()
+            self.truth(payment.identity).said.append(status)
+        began = self.world.now
         reply = await self.post(payment.url, event)
         if reply is None:
             return None
-        self.world.checks.event(payment, event, reply, began)
+        self.checks.event(payment, event, reply, began)
         return reply.status
 
     async def _flood(self, payment: Payment) -> None:
@@ -584,43 +552,28 @@ class Terminal:
         await asyncio.gather(*(self._pour(payment, events) for _ in range(HUGE_CONNECTIONS)))
 
     async def _pour(self, payment: Payment, events: Iterator[bytes]) -> None:
-        place, _, path = payment.url.removeprefix("https://").partition("/")
-        host, _, port = place.rpartition(":")
+        place, path = _parts(payment.url)
         client = None
         try:
-            client = Client(await self.world.network.dial(self.address, (host, int(port))))
+            client = Client(await self.world.network.dial(self.address, place))
             for event in events:
-                began = self.world.loop.time()
+                began = self.world.now
                 async with asyncio.timeout(PATIENCE):
-                    reply = await client.call("POST", f"/{path}", event)
-                self.world.checks.event(payment, event, reply, began)
-        except (OSError, Broken, TimeoutError):
+                    reply = await client.call("POST", path, event)
+                self.checks.event(payment, event, reply, began)
+        except OSError:
             return
         finally:
             if client is not None:
-                client.close()
+                client.end.close()
 
     async def post(self, url: str, body: bytes) -> Reply | None:
         """Send a POST to the machine. Return None if no reply arrives."""
-        scheme, _, rest = url.partition("://")
-        place, _, path = rest.partition("/")
-        host, _, port = place.rpartition(":")
-        assert scheme == "https", url
-        client, began = None, self.world.loop.time()
-        try:
-            async with asyncio.timeout(PATIENCE):
-                client = Client(await self.world.network.dial(self.address, (host, int(port))))
-                reply = await client.call("POST", f"/{path}", body)
-        except (OSError, Broken, TimeoutError) as error:
-            self.world.note(self.serial, "no answer", type(error).__name__, body)
-            if host == self.world.network.machine:
-                self.world.checks.delivered(self.serial, began, None)
-            return None
-        finally:
-            if client is not None:
-                client.close()
-        self.world.checks.delivered(self.serial, began, reply)
-        self.world.note(self.serial, "posted", reply.status, body)
+        (place, path), began = _parts(url), self.world.now
+        reply = await call_once(self.world.network, self.address, place, PATIENCE, "POST", path, body)
+        if reply is not None or place[0] == self.world.network.machine:
+            self.checks.delivered(self.serial, began, reply)
+        self.world.note(self.serial, "posted", reply and reply.status, body)
         return reply
 
     # Replies to calls.
@@ -630,17 +583,17 @@ class Terminal:
         if payment is None:
             server.answer(409)
             return
-        self.world.seen("abort", payment.habit.abort)
+        self.seen("abort", payment.habit.abort)
         if payment.habit.abort == "slow":
             await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
-            if server.over:
+            if server.end.is_closing():
                 return  # the daemon that made the call was killed, and the new daemon has no call under way
             if (payment := self.running) is None:
                 server.answer(409)
                 return
-        self.world.checks.abort(payment)
+        self.checks.abort(payment)
         self.world.note(self.serial, "stops", payment.identity, payment.habit.abort)
-        truth = self.world.bank.of(payment.identity)
+        truth = self.truth(payment.identity)
         if payment.habit.abort == "nothing":
             truth.lied = True
             server.answer(409)
@@ -653,10 +606,10 @@ class Terminal:
     async def _search(self, identity: str, server: Server) -> None:
         payment = self.known.get(identity)
         habit = self.world.habit_of(identity)
-        self.searched[identity] = self.world.loop.time()
-        self.world.seen("search", habit.search)
+        self.searched[identity] = self.world.now
+        self.seen("search", habit.search)
         self.world.note(self.serial, "finds", identity, habit.search)
-        truth = self.world.bank.of(identity)
+        truth = self.truth(identity)
         found: list[Any] = []
         if payment is not None:
             if not payment.final and truth.end in FINALS:
@@ -671,7 +624,7 @@ class Terminal:
             case "another":
                 found = [json.loads(next(iter(self.known.values())).newest or b"{}")] if self.known else []
                 found = [item for item in found if item.get("client_transaction_id") != identity and item]
-            case "late-index" if truth.ended is None or self.world.loop.time() - truth.ended < INDEX_SECONDS:
+            case "late-index" if truth.ended is None or self.world.now - truth.ended < INDEX_SECONDS:
                 found = []
             case "contradicts" if payment is not None and payment.final:
                 truth.lied = True
@@ -693,17 +646,17 @@ class Terminal:
     async def _print(self, request: dict[str, Any], server: Server) -> None:
         identity = request["printJobId"]
         random = self.world.random("print", identity)
-        self.world.checks.print_start(identity)
+        self.checks.print_start(identity)
         self.jobs[identity] = {"printJobId": identity, "status": "PENDING", "externalReference": ""}
         kind = random.choices(list(PRINTS), list(PRINTS.values()))[0]
-        self.world.seen("print", kind)
+        self.seen("print", kind)
         if kind == "refused":
             del self.jobs[identity]
             server.answer(422, self._error("PAR-001", "no"))
             return
         self._spawn(self._printing(request, random, kind), f"print {identity}")
         if kind == "lost":
-            server.abort()
+            server.end.abort()
             return
         server.answer(202, json.dumps(self.jobs[identity]).encode())
 
@@ -722,7 +675,7 @@ class Terminal:
             await self.post(request["webhookUrl"], json.dumps(job | {"status": "JAMMED"}).encode())
         if kind == "other-id":
             await self.post(request["webhookUrl"], json.dumps(job | {"printJobId": "another"}).encode())
-        self.printed[request["printJobId"]] = self.world.loop.time()
+        self.printed[request["printJobId"]] = self.world.now
         if kind != "no-webhook":
             await self.post(request["webhookUrl"], json.dumps(job).encode())
         if kind == "contradicts":

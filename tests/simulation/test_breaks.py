@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.breaks import BREAKS, applied
-from tests.simulation.hunt import Found, markdown
+from tests.simulation.hunt import row
+from tests.simulation.runs import Job
 
 STALE_READS = """
 from tests.simulation.breaks import applied
@@ -28,8 +29,7 @@ from tests.simulation.world import World
 faults = Fault(1, 3.0, "log-still", 0, 400.0, 1), Fault(2, 5.0, "manager-still", 0, 100.0, 1)
 plan = replace(make_plan(2, 20), faults=(*faults, Fault(3, 30.0, "restart", 0, 10.0, 1)))
 sound = World(plan, until_failure=True).run()
-met = {name for name, _ in sound.seen}
-print(sound.failures, met & {"log: log.dropped", "log: manager.not_reading"})
+print(sound.failures, sound.seen & {"log: log.dropped", "log: manager.not_reading"})
 for name in ("log-written-in-place", "dropped-lines-not-told"):
     with applied(name):
         print(World(plan, until_failure=True).run().failures)
@@ -71,10 +71,10 @@ def test_the_document_has_a_row_for_each_deliberate_fault() -> None:
     """`python -m tests.simulation --breaks --payments 12000 --table FILE` writes the table."""
     document = (Path(__file__).parents[2] / "docs" / "evidence" / "simulation.md").read_text()
     rows = document.partition("<!-- breaks: begin -->")[2].partition("<!-- breaks: end -->")[0].splitlines()
-    assert [row.split("`")[1] for row in rows if row.startswith("| `")] == list(BREAKS)
+    assert [item.split("`")[1] for item in rows if item.startswith("| `")] == list(BREAKS)
 
 
 def test_a_row_of_the_document_names_the_failure_without_ids() -> None:
-    row = markdown([Found("stale-reads", 1200, 7, "5b5ba1b2-11b1-4cb4-8d3c-0123456789ab is a | b")]).splitlines()[2]
-    assert row.startswith("| `stale-reads` | storage | ")
-    assert row.endswith("| 1,200 | 7 | ID is a \\| b |")
+    told = row("stale-reads", Job(7, 40), 1200, "5b5ba1b2-11b1-4cb4-8d3c-0123456789ab is a | b")
+    assert told.startswith("| `stale-reads` | storage | ")
+    assert told.endswith("| 1,200 | 7 | ID is a \\| b |")

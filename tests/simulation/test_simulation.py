@@ -15,7 +15,7 @@ import pytest
 
 from tests.simulation import __main__ as command
 from tests.simulation import machine, runs, vfs
-from tests.simulation.runs import Job, Played
+from tests.simulation.runs import Job
 from tests.support.needs import find
 from tests.support.slow import first_quick
 
@@ -40,7 +40,7 @@ _DIGESTS = """
 import json, sys
 from tests.simulation import runs
 from tests.simulation.runs import Job
-print(json.dumps([runs.play(Job(int(seed), int(sys.argv[1]))).result.digest for seed in sys.argv[2:]]))
+print(json.dumps([runs.play(Job(int(seed), int(sys.argv[1]))).digest for seed in sys.argv[2:]]))
 """
 
 
@@ -50,14 +50,8 @@ def _certificates() -> Iterator[None]:
     machine.remove_certificates()
 
 
-def _held(played: Played) -> None:
-    assert not played.failures, "\n".join((command.command(played.job), *played.failures))
-
-
 def _digest(seed: int, size: int) -> str:
-    result = runs.play(Job(seed, size)).result
-    assert result is not None
-    return result.digest
+    return runs.play(Job(seed, size)).digest
 
 
 def _digests(python: str, size: int, numbers: Sequence[int], **environment: str) -> list[str]:
@@ -76,13 +70,14 @@ def _digests(python: str, size: int, numbers: Sequence[int], **environment: str)
 
 @pytest.mark.parametrize("number", first_quick(range(24), 1))
 def test_all_promises_hold_in_a_short_run(number: int) -> None:
-    _held(runs.play(Job(runs.seed_of(START, number), SALES)))
+    job = Job(runs.seed_of(START, number), SALES)
+    assert runs.play(job).failures == [], job.command()
 
 
 @pytest.mark.slow
 def test_all_promises_hold_in_a_longer_run() -> None:
-    for played in runs.play_all(Job(runs.seed_of(2, number), 100) for number in range(40)):
-        _held(played)
+    for job, result in runs.play_all(Job(runs.seed_of(2, number), 100) for number in range(40)):
+        assert result.failures == [], job.command()
 
 
 def test_a_seed_gives_the_same_digest_in_each_process_and_after_another_run() -> None:

@@ -10,10 +10,10 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from tests.simulation.chain import Chain, Link
-from tests.simulation.http import Broken, Client, Reply, Stream
+from tests.simulation.http import Client, Reply, Stream, call_once
+from tests.simulation.part import Part, new_id
 from tests.simulation.plan import Sale
 
 if TYPE_CHECKING:
@@ -53,14 +53,16 @@ class Basket:
     links: list[Link] = field(default_factory=list)
 
 
-class Till:
+class Till(Part):
     """One till with its sales."""
 
     def __init__(self, world: "World", number: int) -> None:
-        self.world, self.number = world, number
+        super().__init__(world)
+        self.number = number
         self.serial = world.plan.serial(number)
         self.baskets = [Basket(sale) for sale in world.plan.sales if sale.till == number]
         self._client: Client | None = None
+        self._credentials = (1000 + number, 1000, 1000)
         self._called_at = 0.0  # time at which the till sent the newest call
         self.done = asyncio.Event()
 
@@ -78,7 +80,7 @@ class Till:
 
     def _drop(self) -> None:
         if self._client is not None:
-            self._client.abort()
+            self._client.end.abort()
             self._client = None
 
     async def _run(self) -> None:
@@ -94,7 +96,7 @@ class Till:
 
     def _next_id(self, basket: Basket) -> str:
         random = self.world.random("id", basket.sale.number, len(basket.ids))
-        identity = str(UUID(int=random.getrandbits(128), version=4))
+        identity = new_id(random)
         self.world.give_habit(identity, basket.sale, len(basket.ids))
         basket.ids.append(identity)
         return identity
@@ -109,7 +111,7 @@ class Till:
         } | ({} if sale.first == "charge" else {"type": sale.first})
 
     async def _sell(self, basket: Basket) -> None:
-        self.world.seen("manner", basket.sale.manner)
+        self.seen("manner", basket.sale.manner)
         if basket.sale.manner == "print":
             await self._print(basket)
             return
@@ -124,7 +126,7 @@ class Till:
             if step == "done" and basket.sale.follows:
                 await Chain(self, basket).run()
             basket.belief = {"done": "paid", "new_id_ok": "unpaid"}.get(step, "left")
-            self.world.checks.basket(basket)
+            self.checks.basket(basket)
             return
 
     def _comes_again(self, basket: Basket) -> bool:
@@ -146,7 +148,7 @@ class Till:
             if reply is None:
                 return "ask_person"
             if reply.status in (200, 201):
-                self.world.checks.document(reply.json)
+                self.checks.document(reply.json)
                 break
             code = reply.json["code"]
             if code == "pruned":
@@ -156,7 +158,7 @@ class Till:
                 if step := await self._blocked(basket, blocking, code):
                     return step
             else:
-                self.world.checks.unexpected_problem(basket, reply)
+                self.checks.unexpected_problem(basket, reply)
                 return "new_id_ok"
         if manner == "barge":
             await self._barge(basket)
@@ -164,17 +166,15 @@ class Till:
             await self._reuse(path, request)
         if manner == "abort":
             await asyncio.sleep(self.world.random("abort", identity).uniform(0, 12.0))
-            asked = self.world.checks.acquirer_asked(identity)
-            self.world.bank.of(identity).abort_wanted = True
+            asked = self.checks.acquirer_asked(identity)
+            self.truth(identity).abort_wanted = True
             if random.random() < 0.5:  # the till does not wait for the reply
                 self._beside(self._call_once("POST", f"{path}/abort", b""))
                 return await self._await(basket, identity)
             reply = await self._call("POST", f"{path}/abort")
-            self.world.seen("abort-answer", reply.json.get("code", str(reply.status)))
-            self.world.checks.holds(
-                not asked or reply.status >= 400,
-                f"posd accepted an abort of {identity} after the terminal had asked the acquirer",
-            )
+            self.seen("abort-answer", reply.json.get("code", str(reply.status)))
+            told = f"posd accepted an abort of {identity} after the terminal had asked the acquirer"
+            self.holds(not asked or reply.status >= 400, told)
         if manner == "forget":
             await asyncio.sleep(self.world.random("forget", identity).uniform(0, 40.0))
         return await self._await(basket, identity)
@@ -187,8 +187,7 @@ class Till:
                 return reply
             basket.refusals += 1
             if basket.refusals >= MOST_REFUSALS:
-                told = f"posd refused sale {basket.sale.number} {basket.refusals} times, last with {code}"
-                self.world.checks.fail(told)
+                self.checks.fail(f"posd refused sale {basket.sale.number} {basket.refusals} times, last with {code}")
                 return None
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
@@ -208,7 +207,7 @@ class Till:
         await asyncio.sleep(2.0 * seconds)
         reply = await self._call_once("POST", f"/v1/transactions/{identity}/abort", b"")
         told = f"posd accepted an abort of {identity} after a person had released it"
-        self.world.checks.holds(reply is None or reply.status >= 400, told)
+        self.holds(reply is None or reply.status >= 400, told)
 
     async def _blocked(self, basket: Basket, blocking: str, code: str) -> str | None:
         """Wait for the end of the blocking payment. Return the sale's next step, or None to try again."""
@@ -219,7 +218,7 @@ class Till:
             return None
         step = str(reply.json["next_step"])
         if blocking in basket.ids and step != "new_id_ok":
-            self.world.seen("second thought", step)
+            self.seen("second thought", step)
             return step  # the earlier request has ended with another result
         if code == "sale_conflict" and step == "done":
             return "new_id_ok"  # the sale was paid on another terminal
@@ -233,7 +232,7 @@ class Till:
         posd must send nothing while the first payment is open.
         """
         random = self.world.random("barge", basket.sale.number)
-        other = str(UUID(int=random.getrandbits(128), version=4))
+        other = new_id(random)
         self.world.give_habit(other, basket.sale, 99)
         if elsewhere := random.random() < 0.5 and self.world.plan.tills > 1:
             request = self._request(basket) | {"terminal": self.world.other_serial(self.serial)}
@@ -241,19 +240,17 @@ class Till:
             request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
         if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first payment had already ended
-            first = self.world.bank.of(basket.ids[-1])
+            first = self.truth(basket.ids[-1])
             sure = not (first.lied or first.words or first.lost)
             # status 200 means that the operation was started before
             began = reply is not None and reply.status == 201
             if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
                 how = "paid" if first.charged else "open"
-                self.world.checks.fail(
-                    f"posd started sale {basket.sale.number} again as {other}, and the sale is {how}"
-                )
+                self.checks.fail(f"posd started sale {basket.sale.number} again as {other}, and the sale is {how}")
             self.world.refused.pop(other, None)  # posd refused the start before the till crashed
         else:
-            self.world.seen("problem", reply.json["code"])
-            self.world.checks.refused_start(other, reply)
+            self.seen("problem", reply.json["code"])
+            self.checks.refused_start(other, reply)
 
     async def _reuse(self, path: str, request: dict[str, Any]) -> None:
         reply = await self._call("PUT", path, request | {"amount": {"subtotal_iva0": "1234567.89"}})
@@ -261,11 +258,11 @@ class Till:
         orphan = reply.status == 200 and any(item["code"] == "orphan" for item in reply.json["attention"])
         if reply.status != 503 and not orphan:
             said = (reply.status, reply.json.get("code"))
-            self.world.checks.holds(said == (409, "id_reused"), "posd accepted an id twice")
+            self.holds(said == (409, "id_reused"), "posd accepted an id twice")
 
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
         """Send faulty calls. posd refuses each call with a different code, and no call has an effect."""
-        identity = str(UUID(int=self.world.random("careless", basket.sale.number).getrandbits(128), version=4))
+        identity = new_id(self.world.random("careless", basket.sale.number))
         path = f"/v1/transactions/{identity}"
         good = json.dumps(request).encode()
         for method, target, body, kind, wanted in (
@@ -280,9 +277,9 @@ class Till:
             reply = await self._call_once(method, target, body, kind)
             if reply is not None and reply.status != 503:
                 said = (reply.status, reply.json.get("code"))
-                self.world.checks.reply(reply)
-                self.world.checks.holds(said == wanted, f"posd replied {said} instead of {wanted} to a faulty call")
-                self.world.checks.refused_start(identity, reply)
+                self.checks.reply(reply)
+                self.holds(said == wanted, f"posd replied {said} instead of {wanted} to a faulty call")
+                self.checks.refused_start(identity, reply)
 
     async def _await(self, basket: Basket, identity: str) -> str:
         """Wait for the outcome. Return the next step that posd or an operator names."""
@@ -293,30 +290,30 @@ class Till:
             seconds = SECONDS.get(basket.sale.manner, 45)
             reply = await self._call("GET", f"{path}/outcome?timeout={seconds}")
             if reply.status == 200:
-                self.world.checks.told(identity, self._called_at)
-                self.world.checks.outcome(identity, reply.json)
+                self.checks.told(identity, self._called_at)
+                self.checks.outcome(identity, reply.json)
                 return str(reply.json["next_step"])
             if reply.status == 202:
                 document = reply.json
-                self.world.checks.document(document)
+                self.checks.document(document)
                 if document["next_step"] == "ask_person":
                     self.world.person.look(identity)
                 if document["released"]:
                     return "ask_person"
-                self.world.checks.waits(identity, self.serial, document)
+                self.checks.waits(identity, self.serial, document)
                 if basket.sale.manner == "poll":
                     await asyncio.sleep(1.0)
             elif reply.status < 500 and reply.json["code"] == "pruned":
                 return "done" if reply.json["result"] == "approved" else "new_id_ok"
             elif reply.status == 404:
-                self.world.checks.forgotten(identity)
+                self.checks.forgotten(identity)
                 return "ask_person"
             else:
                 await asyncio.sleep(1.0)
 
     async def _listen(self, identity: str) -> None:
         """Read the stream of events until it ends or breaks."""
-        began, life = asyncio.get_running_loop().time(), self.world.machine.life
+        began, life = self.world.now, self.world.machine.life
         with suppress(OSError):
             end = await self._dial()
             stream = Stream(end, lambda _kind, _place, _data: None)
@@ -327,9 +324,9 @@ class Till:
             finally:
                 end.abort()
             if stream.last == "outcome" or not stream.ended:
-                self.world.checks.told(identity, began)
+                self.checks.told(identity, began)
             elif stream.status == 200:
-                self.world.checks.stream_ended(identity, life, began, stream.last)
+                self.checks.stream_ended(identity, life, began, stream.last)
 
     async def _print(self, basket: Basket) -> None:
         identity = f"ticket-{basket.sale.number}"
@@ -340,7 +337,7 @@ class Till:
             if reply.status in (200, 201):
                 break
             if reply.status != 503:
-                self.world.checks.unexpected_problem(basket, reply)
+                self.checks.unexpected_problem(basket, reply)
                 basket.belief = "unpaid"
                 return
             if reply.json["code"] in ("identity_conflict", "terminal_offline"):
@@ -349,17 +346,17 @@ class Till:
         while True:
             reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")
             if reply.status == 404:
-                self.world.checks.print_forgotten(identity)
+                self.checks.print_forgotten(identity)
                 await self._print(basket)
                 return
             if reply.status == 200:
-                self.world.seen("print-end", str(reply.json["status"]))
+                self.seen("print-end", str(reply.json["status"]))
                 basket.belief = "unpaid"
                 return
             if reply.status == 202:
-                self.world.checks.print_waits(identity, self.serial)
+                self.checks.print_waits(identity, self.serial)
             for item in reply.json["attention"] if reply.status == 202 else ():
-                self.world.seen("print-attention", item["code"])
+                self.seen("print-attention", item["code"])
             if reply.status == 202 and any(
                 item["code"] in ("print_stuck", "in_doubt") for item in reply.json["attention"]
             ):
@@ -373,9 +370,7 @@ class Till:
         self.world.spawn(self, work, f"till {self.number} aside")
 
     async def _dial(self) -> Any:
-        return await self.world.network.dial(
-            "till", self.world.machine.till_socket, credentials=(1000 + self.number, 1000, 1000)
-        )
+        return await self.world.network.dial("till", self.world.machine.socket("till"), credentials=self._credentials)
 
     async def _call(self, method: str, path: str, body: Any = None) -> Reply:
         """Repeat a call until there is a reply. A stopped daemon starts again."""
@@ -383,22 +378,22 @@ class Till:
         while True:
             try:
                 async with asyncio.timeout(PATIENCE + self._longest(method, path)):
-                    if self._client is None or self._client.over:
+                    if self._client is None or self._client.end.is_closing():
                         self._client = Client(await self._dial())
-                    self._called_at, life = asyncio.get_running_loop().time(), self.world.machine.life
+                    self._called_at, life = self.world.now, self.world.machine.life
                     reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
-            except (OSError, Broken, TimeoutError) as error:
+            except OSError as error:
                 if isinstance(error, TimeoutError):
-                    self.world.checks.answered(path, self._called_at, self._longest(method, path), None)
-                elif isinstance(error, Broken):
-                    self.world.checks.cut(method, path, life, self._called_at)
+                    self.checks.answered(path, self._called_at, self._longest(method, path), None)
+                elif isinstance(error, ConnectionResetError):
+                    self.checks.cut(method, path, life, self._called_at)
                 self._drop()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE)
                 continue
-            self.world.checks.answered(path, self._called_at, self._longest(method, path), reply)
+            self.checks.answered(path, self._called_at, self._longest(method, path), reply)
             self.world.note(f"till {self.number}", method, path, reply.status, reply.body)
-            self.world.checks.reply(reply)
+            self.checks.reply(reply)
             return reply
 
     def _longest(self, method: str, path: str) -> float:
@@ -411,16 +406,9 @@ class Till:
         self, method: str, path: str, body: Any, content_type: str = "application/json"
     ) -> Reply | None:
         """Call on a new connection. Return None if no reply arrives. Bytes are sent unchanged."""
-        client = None
-        try:
-            async with asyncio.timeout(PATIENCE):
-                client = Client(await self._dial())
-                sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-                reply = await client.call(method, path, sent, content_type)
-        except (OSError, Broken, TimeoutError):
-            return None
-        finally:
-            if client is not None:
-                client.close()
-        self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request, place, who = (method, path, sent, content_type), self.world.machine.socket("till"), self._credentials
+        reply = await call_once(self.world.network, "till", place, PATIENCE, *request, credentials=who)
+        if reply is not None:
+            self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
         return reply

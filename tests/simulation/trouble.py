@@ -6,17 +6,20 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from posd.clock.rules import Kernel
+from tests.simulation import lives
 from tests.simulation.http import Asked, Server
+from tests.simulation.lives import for_a_while
 from tests.simulation.network import Way
-from tests.simulation.plan import Fault
 
 if TYPE_CHECKING:
     from tests.simulation.network import End
+    from tests.simulation.plan import Fault
     from tests.simulation.terminal import Terminal
     from tests.simulation.world import World
 
@@ -36,15 +39,15 @@ class Twin:
         world.seen("twin", "there")
 
     def _connected(self, end: "End") -> None:
-        end.attach(Server(end, self._handle))
+        self._world.spawn("call", Server(end).serve(self._handle), "twin call")
 
     async def _handle(self, asked: Asked, server: Server) -> None:
         world = self._world
         world.note("twin", "called", asked.method, asked.target)
         world.seen("twin", "called")
-        world.checks.holds(world.disturbed, f"posd sent {asked.target} to a second {self._terminal.serial}")
+        world.holds(world.disturbed, f"posd sent {asked.target} to a second {self._terminal.serial}")
         if asked.body:
-            truth = world.bank.of(json.loads(asked.body).get("client_transaction_id", ""))
+            truth = world.truth(json.loads(asked.body).get("client_transaction_id", ""))
             if "/async/" in asked.target:
                 truth.starts.append(self._address)
                 world.checks.start(truth)
@@ -65,61 +68,12 @@ class Twin:
 #: Seconds after which posd has ended an idle connection from the LAN.
 IDLE_SECONDS: Final = 30.0
 
-Trouble = Callable[["World", Fault], Awaitable[None]]
 
-
-def _terminal(world: "World", fault: Fault) -> "Terminal":
+def _terminal(world: "World", fault: "Fault") -> "Terminal":
     return world.terminals[fault.target % len(world.terminals)]
 
 
-async def _kill_at_start(world: "World", fault: Fault) -> None:
-    """Kill the daemon or cut the power during a request to a terminal.
-
-    Sometimes the machine stays down until all events are lost.
-    """
-    if not await world.start_sent(300.0):
-        return
-    await asyncio.sleep(fault.value % 20 / 100)
-    await world.crash(fault, power=fault.value % 2 == 0, away=1000.0 if fault.value % 7 == 0 else None)
-
-
-async def _disk_full(world: "World", fault: Fault) -> None:
-    world.machine.disk.full = True
-    await asyncio.sleep(fault.seconds)
-    world.machine.disk.full = False
-
-
-async def _disk_error(world: "World", fault: Fault) -> None:
-    kind = ("write", "sync", "sync", "truncate")[fault.value % 4]
-    world.machine.disk.fail_after(1 + fault.value // 4 % 20, kind)  # type: ignore[arg-type]
-    await asyncio.sleep(fault.seconds)
-    world.machine.disk.clear_faults()
-
-
-async def _sync_error_kill(world: "World", fault: Fault) -> None:
-    """Make a sync fail. Kill the daemon soon after the sync, mostly before the next disk operation.
-
-    Cut the power soon after the next start.
-    """
-    soon = (1, 1, 1, 2, 5, 12)[fault.value // 64 % 6]
-    await world.crash(fault, power=False, operations=soon, failing=1 + fault.value % 20)
-    await asyncio.sleep(fault.value % 7 / 2)
-    await world.crash(fault, power=True, operations=1 + fault.value // 512 % 60)
-
-
-async def _disk_slow(world: "World", fault: Fault) -> None:
-    world.slower = 20.0
-    await asyncio.sleep(fault.seconds)
-    world.slower = 1.0
-
-
-async def _disk_still(world: "World", fault: Fault) -> None:
-    """Hold all disk operations until the fault ends."""
-    world.still_until = world.loop.time() + fault.seconds
-    await asyncio.sleep(fault.seconds)
-
-
-async def _log_still(world: "World", fault: Fault) -> None:
+async def _log_still(world: "World", fault: "Fault") -> None:
     """Stop reading the log. posd drops the lines that do not fit, counts them, and reports the number later."""
     if world.machine.still_log is not None:
         return
@@ -132,7 +86,7 @@ async def _log_still(world: "World", fault: Fault) -> None:
         world.checks.fail(wrong)
 
 
-async def _manager_still(world: "World", fault: Fault) -> None:
+async def _manager_still(world: "World", fault: "Fault") -> None:
     """Stop the service manager from reading."""
     world.machine.manager_stands_still()
     await asyncio.sleep(fault.seconds)
@@ -140,48 +94,53 @@ async def _manager_still(world: "World", fault: Fault) -> None:
         world.machine.manager.go_on()
 
 
-async def _link_down(world: "World", fault: Fault) -> None:
+async def _link_down(world: "World", fault: "Fault") -> None:
     way = world.network.way(_terminal(world, fault).address)
-    way.up = False
+    way.up.clear()
     await asyncio.sleep(fault.seconds)
     way.raise_up()
 
 
-async def _links_down(world: "World", fault: Fault) -> None:
-    world.hold_ways()
-    await asyncio.sleep(fault.seconds)
-    world.let_ways_go()
+async def _links_down(world: "World", fault: "Fault") -> None:
+    with world.ways_held():
+        await asyncio.sleep(fault.seconds)
 
 
-async def _link_cut(world: "World", fault: Fault) -> None:
+async def _link_cut(world: "World", fault: "Fault") -> None:
     world.network.way(_terminal(world, fault).address).cut()
 
 
-async def _link_slow(world: "World", fault: Fault) -> None:
-    way = world.network.way(_terminal(world, fault).address)
-    way.latency = (0.05, 0.4 + fault.value % 16 / 4)
-    await asyncio.sleep(fault.seconds)
-    way.latency = Way.latency  # the connections are open even if another such fault continues
+async def _link_slow(world: "World", fault: "Fault") -> None:
+    terminal = _terminal(world, fault)
+    slow = (0.05, 0.4 + fault.value % 16 / 4)
+    # the connections are open even if another such fault continues
+    await for_a_while(world.network.way(terminal.address), "latency", slow, Way.latency, fault.seconds)
+    with world.wrong("", {"holds"}, terminal.serial):
+        pass
 
 
-async def _power_cycle(world: "World", fault: Fault, forgets: bool) -> None:
+async def _till_crash(world: "World", fault: "Fault") -> None:
+    await world.tills[fault.target % len(world.tills)].crash(min(fault.seconds, 60.0))
+
+
+async def _power_cycle(world: "World", fault: "Fault", forgets: bool) -> None:
     terminal = _terminal(world, fault)
     if terminal.on:
         await terminal.power_cycle(fault.seconds, forgets=forgets)
 
 
-async def _clock(world: "World", fault: Fault, sign: int) -> None:
+async def _clock(world: "World", fault: "Fault", sign: int) -> None:
     clocks = world.machine.clocks
     before = await world.person.call_once("GET", "/v1/clock")
     clocks.error = sign * timedelta(seconds=(400, 5_000, 90_000, 40_000_000)[fault.value % 4])
     clocks.kernel = Kernel.UNSYNCHRONISED
-    began, life = world.loop.time(), world.machine.life
-    alone = "clock" not in "".join(kind for number, kind in world.now_wrong.items() if number != fault.number)
+    began, life = world.now, world.machine.life
+    alone = sum("clock" in kind for kind in world.now_wrong) == 1
     # posd trusts a clock that was behind and jumps ahead, because the jump can be a correction.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
         await _look_at_clock(world, began, life)
-    await asyncio.sleep(max(0.0, began + fault.seconds - world.loop.time()))
+    await asyncio.sleep(max(0.0, began + fault.seconds - world.now))
     clocks.error = timedelta()
     clocks.kernel = Kernel.SYNCHRONISED
 
@@ -193,13 +152,13 @@ async def _look_at_clock(world: "World", began: float, life: int) -> None:
     state = (await world.person.call("GET", "/v1/clock")).json
     said = {"older_than_days": world.plan.retention_days or 400}
     pruned = await world.person.call_once("POST", "/v1/prune", said)
-    if world.loop.time() - began >= 120.0 and world.machine.life == life:
-        world.checks.holds(not state["sure"], "posd trusts a clock that jumped two minutes ago")
+    if world.now - began >= 120.0 and world.machine.life == life:
+        world.holds(not state["sure"], "posd trusts a clock that jumped two minutes ago")
         refused = pruned is None or pruned.status >= 400
-        world.checks.holds(refused, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
+        world.holds(refused, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
 
 
-async def _reload(world: "World", fault: Fault) -> None:
+async def _reload(world: "World", fault: "Fault") -> None:
     """Make the daemon reload the configuration. If the new file has a mistake, posd must keep the old configuration."""
     if fault.value % 3:
         world.machine.reload()
@@ -215,7 +174,7 @@ async def _reload(world: "World", fault: Fault) -> None:
     world.machine.reload()
 
 
-async def _strangers(world: "World", fault: Fault) -> None:
+async def _strangers(world: "World", fault: "Fault") -> None:
     """Open connections from an unknown host of the LAN, and send nonsense or nothing."""
     host = f"10.0.9.{fault.value % 200}"
     ends = []
@@ -233,22 +192,21 @@ async def _strangers(world: "World", fault: Fault) -> None:
     await asyncio.sleep(2.0)
     if world.machine.serves(life) and not world.felt("no-descriptors"):
         held = sum(not end.ended for end in ends)
-        world.checks.holds(held <= 16, f"posd lets a stranger hold {held} connections")
+        world.holds(held <= 16, f"posd lets a stranger hold {held} connections")
     await asyncio.sleep(max(0.0, fault.seconds - 2.0))
     if world.machine.serves(life) and fault.seconds > IDLE_SECONDS:
         silent = sum(not end.ended for end in ends[::4])
-        world.checks.holds(not silent, f"posd keeps {silent} idle connections open after {IDLE_SECONDS} s")
+        world.holds(not silent, f"posd keeps {silent} idle connections open after {IDLE_SECONDS} s")
     for end in ends:
         end.abort()
 
 
-async def _no_descriptors(world: "World", fault: Fault) -> None:
-    world.network.accept_error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    await asyncio.sleep(min(fault.seconds, 60.0))
-    world.network.accept_error = None
+async def _no_descriptors(world: "World", fault: "Fault") -> None:
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    await for_a_while(world.network, "accept_error", error, None, min(fault.seconds, 60.0))
 
 
-async def _move(world: "World", fault: Fault) -> None:
+async def _move(world: "World", fault: "Fault") -> None:
     """Change a terminal's address. The terminal announces the new address at once or late.
 
     A configured terminal gets the old address back.
@@ -269,7 +227,7 @@ async def _move(world: "World", fault: Fault) -> None:
         terminal.move(terminal.home)  # the terminal may have moved again
 
 
-async def _twin(world: "World", fault: Fault) -> None:
+async def _twin(world: "World", fault: "Fault") -> None:
     """Announce another device under a terminal's serial. The device accepts connections."""
     terminal = _terminal(world, fault)
     if not terminal.announces:
@@ -279,7 +237,7 @@ async def _twin(world: "World", fault: Fault) -> None:
     twin.leave()
 
 
-async def _crowd(world: "World", fault: Fault) -> None:
+async def _crowd(world: "World", fault: "Fault") -> None:
     """Open many connections, as a faulty till program does.
 
     The program reads no stream and sends incomplete requests or nonsense.
@@ -293,7 +251,7 @@ async def _crowd(world: "World", fault: Fault) -> None:
     ends = []
     for number in range(20 + fault.value % 400):
         with suppress(OSError):
-            end = await world.network.dial("crowd", world.machine.till_socket, credentials=(3000, 3000, 3000))
+            end = await world.network.dial("crowd", world.machine.socket("till"), credentials=(3000, 3000, 3000))
             end.attach(asyncio.Protocol())
             end.pause_reading()
             end.write(said[number % len(said)])
@@ -304,43 +262,59 @@ async def _crowd(world: "World", fault: Fault) -> None:
         end.abort()
 
 
-async def _machine_moves(world: "World", fault: Fault) -> None:
+async def _machine_moves(world: "World", fault: "Fault") -> None:
     if world.plan.announced:
         world.seen("machine", "moves")
         world.machine.move(f"10.0.0.{10 + fault.number % 200}")
 
 
-TROUBLES: Final[Mapping[str, Trouble]] = {
-    "kill": lambda world, fault: world.crash(fault, power=False),
-    "kill-at-operation": lambda world, fault: world.crash(fault, power=False, operations=1 + fault.value % 60),
-    "power": lambda world, fault: world.crash(fault, power=True),
-    "power-at-operation": lambda world, fault: world.crash(fault, power=True, operations=1 + fault.value % 60),
-    "restart": lambda world, fault: world.restart(fault),
-    "disk-full": _disk_full,
-    "disk-error": _disk_error,
-    "disk-slow": _disk_slow,
-    "disk-still": _disk_still,
-    "link-down": _link_down,
-    "links-down": _links_down,
-    "link-cut": _link_cut,
-    "link-slow": _link_slow,
-    "terminal-off": partial(_power_cycle, forgets=False),
-    "terminal-forgets": partial(_power_cycle, forgets=True),
-    "till-crash": lambda world, fault: world.tills[fault.target % len(world.tills)].crash(min(fault.seconds, 60.0)),
-    "clock-ahead": partial(_clock, sign=1),
-    "clock-back": partial(_clock, sign=-1),
-    "reload": _reload,
-    "strangers": _strangers,
-    "no-descriptors": _no_descriptors,
-    "night": lambda world, fault: world.night(fault),
-    "backup": lambda world, fault: world.backup(fault),
-    "restore": lambda world, fault: world.restore(fault),
-    "kill-at-start": _kill_at_start,
-    "move": _move,
-    "twin": _twin,
-    "machine-moves": _machine_moves,
-    "crowd": _crowd,
-    "sync-error-kill": _sync_error_kill,
-    "log-still": _log_still,
-    "manager-still": _manager_still,
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault: its number in a run of a hundred sales, its effects, and the function that plays it."""
+
+    often: float
+    effects: frozenset[str]
+    play: Callable[["World", "Fault"], Awaitable[None]]
+
+
+def _kind(often: float, effects: str, play: Callable[..., Awaitable[None]], **options: Any) -> Kind:
+    return Kind(often, frozenset(effects.split()), partial(play, **options))
+
+
+#: Effects of faults. During a fault that `stops` posd, or that `stops-one` way to a terminal, nothing counts as late.
+#: During and soon after a fault that `disturbs`, a terminal may not reply at its address. During a fault that makes
+#: posd `unwell`, posd may fail to complete every start in time at a stop. A fault that `holds` delays bytes.
+KINDS: Final[Mapping[str, Kind]] = {
+    "kill": _kind(1.0, "stops", lives.crash, power=False),
+    "kill-at-operation": _kind(2.0, "stops", lives.kill_at_operation, power=False),
+    "power": _kind(0.5, "stops", lives.crash, power=True),
+    "power-at-operation": _kind(1.0, "stops", lives.kill_at_operation, power=True),
+    "restart": _kind(0.7, "stops", lives.restart),
+    "disk-full": _kind(0.4, "stops unwell", lives.disk_full),
+    "disk-error": _kind(0.6, "stops unwell", lives.disk_error),
+    "disk-slow": _kind(0.5, "stops unwell", lives.disk_slow),
+    "disk-still": _kind(0.3, "stops unwell", lives.disk_still),
+    "link-down": _kind(1.2, "stops-one disturbs holds", _link_down),
+    "links-down": _kind(0.3, "stops disturbs holds", _links_down),
+    "link-cut": _kind(1.5, "stops-one disturbs", _link_cut),
+    "link-slow": _kind(0.7, "stops-one disturbs", _link_slow),
+    "terminal-off": _kind(0.8, "stops-one disturbs", _power_cycle, forgets=False),
+    "terminal-forgets": _kind(0.5, "stops-one disturbs", _power_cycle, forgets=True),
+    "till-crash": _kind(1.5, "", _till_crash),
+    "clock-ahead": _kind(0.2, "", _clock, sign=1),
+    "clock-back": _kind(0.2, "", _clock, sign=-1),
+    "reload": _kind(0.4, "", _reload),
+    "strangers": _kind(0.4, "", _strangers),
+    "no-descriptors": _kind(0.2, "stops unwell", _no_descriptors),
+    "backup": _kind(1.5, "", lives.backup),
+    "kill-at-start": _kind(1.5, "stops", lives.kill_at_start),
+    "restore": _kind(0.8, "stops", lives.restore),
+    "move": _kind(0.6, "stops-one disturbs", _move),
+    "twin": _kind(0.5, "stops-one", _twin),
+    "machine-moves": _kind(0.3, "stops disturbs", _machine_moves),
+    "crowd": _kind(0.15, "", _crowd),
+    "sync-error-kill": _kind(1.0, "stops unwell", lives.sync_error_kill),
+    "log-still": _kind(0.5, "", _log_still),
+    "manager-still": _kind(0.3, "", _manager_still),
+    "night": _kind(0.0, "stops", lives.night),  # only in runs over weeks
 }

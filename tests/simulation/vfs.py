@@ -12,7 +12,7 @@ import functools
 import os
 import sqlite3
 from collections.abc import Callable
-from ctypes import PYFUNCTYPE, Structure, addressof, byref, c_char_p, c_double, c_int, c_int64, c_ssize_t, c_void_p
+from ctypes import PYFUNCTYPE, Structure, addressof, byref, c_char_p, c_int, c_int64, c_ssize_t, c_void_p
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -29,7 +29,6 @@ _SYNCS_FOLDER = 0x00000800 | 0x00004000 | 0x00080000
 
 #: 1970-01-01 as a Julian day, in milliseconds.
 _EPOCH_MS = 210_866_760_000_000
-_DAY_MS = 86_400_000
 
 #: Kind of operation -> SQLite's code for its I/O error.
 _IO_ERRORS: dict[Kind, int] = {
@@ -147,7 +146,6 @@ class Vfs:
         self._vfs.delete = self._pointer(_Delete, self._delete)
         self._vfs.randomness = self._pointer(_Bytes, self._randomness)
         self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is only one thread
-        self._vfs.time = self._pointer(_Result, self._time)
         self._vfs.time_ms = self._pointer(_Result, self._time_ms)
 
     def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
@@ -228,12 +226,6 @@ class Vfs:
         ctypes.memmove(out, Random(self._seed).randbytes(length), length)
         return length
 
-    def _time(self, vfs: int, out: int) -> int:
-        moment = c_int64()
-        code = self._time_ms(vfs, addressof(moment))
-        c_double.from_address(out).value = moment.value / _DAY_MS
-        return code
-
     def _time_ms(self, vfs: int, out: int) -> int:
         if self._now is None:
             return self._time_original(vfs, out)
@@ -246,81 +238,65 @@ class Vfs:
         """Return a file's methods, with some replaced."""
         if original not in self._methods:
             found = _Methods.from_address(original)
-            copy = _Methods.from_buffer_copy(found)
-            copy.close = self._pointer(_Close, self._closing(_Close(found.close)))
-            copy.write = self._pointer(_Transfer, self._writing(_Transfer(found.write)))
-            copy.truncate = self._pointer(_Length, self._truncating(_Length(found.truncate)))
-            copy.sync = self._pointer(_Number, self._syncing(_Number(found.sync)))
-            if found.map:
-                copy.map = self._pointer(_Map, self._mapping(_Map(found.map)))
-            self._methods[original] = copy
+            self._methods[original] = copy = _Methods.from_buffer_copy(found)
+            for name, kind, function in (
+                ("close", _Close, self._close),
+                ("write", _Transfer, _write),
+                ("truncate", _Length, _truncate),
+                ("sync", _Number, self._sync),
+                ("map", _Map, _map),
+            ):
+                if address := getattr(found, name):
+                    setattr(copy, name, self._pointer(kind, self._around(kind(address), function)))
         return self._methods[original]
 
-    def _closing(self, original: _Function) -> _Function:
-        def close(pointer: int) -> int:
-            self.files.pop(pointer, None)
+    def _around(self, original: _Function, function: _Function) -> _Function:
+        """Return a method that calls a function of this module for a file of the disk."""
+
+        def method(pointer: int, *arguments: int) -> int:
+            file, disk, proceed = self.files.get(pointer), self._disk, functools.partial(original, pointer, *arguments)
+            if file is None or disk is None:
+                return proceed()
+            return function(disk, file, proceed, pointer, *arguments)
+
+        return method
+
+    def _close(self, _disk: Recorded, _file: File, proceed: _Function, pointer: int) -> int:
+        self.files.pop(pointer, None)
+        self._names_to_sync.discard(pointer)
+        return proceed()
+
+    def _sync(self, disk: Recorded, file: File, _proceed: _Function, pointer: int, _flags: int) -> int:
+        if refused := disk.sync(file):
+            return _code("sync", refused)
+        if pointer in self._names_to_sync:
             self._names_to_sync.discard(pointer)
-            return original(pointer)
+            disk.sync_names(folder_of(file.name))  # SQLite ignores the result, and syncs the folder once
+        return _OK
 
-        return close
 
-    def _writing(self, original: _Function) -> _Function:
-        files = self.files
+def _write(disk: Recorded, file: File, proceed: _Function, _pointer: int, data: int, length: int, offset: int) -> int:
+    if refused := disk.refusal("write", file.name, offset + length > file.size):
+        return _code("write", refused)
+    if (code := proceed()) == _OK:
+        file.write(offset, _bytes_at(data, length))
+    return code
 
-        def write(pointer: int, data: int, length: int, offset: int) -> int:
-            file, disk = files.get(pointer), self._disk
-            if file is None or disk is None:
-                return original(pointer, data, length, offset)
-            end = offset + length
-            if refused := disk.refusal("write", file.name, end > file.size):
-                return _code("write", refused)
-            if code := original(pointer, data, length, offset):
-                return code
-            file.unsynced.append((offset, _bytes_at(data, length)))
-            if end > file.size:
-                file.size = end
-            return _OK
 
-        return write
+def _truncate(disk: Recorded, file: File, proceed: _Function, _pointer: int, length: int) -> int:
+    if refused := disk.refusal("truncate", file.name, length > file.size):
+        return _code("truncate", refused)
+    if (code := proceed()) == _OK:
+        file.truncate(length)
+    return code
 
-    def _truncating(self, original: _Function) -> _Function:
-        def truncate(pointer: int, length: int) -> int:
-            file, disk = self.files.get(pointer), self._disk
-            if file is None or disk is None:
-                return original(pointer, length)
-            if refused := disk.refusal("truncate", file.name, length > file.size):
-                return _code("truncate", refused)
-            code = original(pointer, length)
-            if code == _OK:
-                file.truncate(length)
-            return code
 
-        return truncate
-
-    def _syncing(self, original: _Function) -> _Function:
-        def sync(pointer: int, flags: int) -> int:
-            file, disk = self.files.get(pointer), self._disk
-            if file is None or disk is None:
-                return original(pointer, flags)
-            if refused := disk.sync(file):
-                return _code("sync", refused)
-            if pointer in self._names_to_sync:
-                self._names_to_sync.discard(pointer)
-                disk.sync_names(folder_of(file.name))  # SQLite ignores the result, and syncs the folder once
-            return _OK
-
-        return sync
-
-    def _mapping(self, original: _Function) -> _Function:
-        def map_(pointer: int, region: int, size: int, extend: int, out: int) -> int:
-            file, disk = self.files.get(pointer), self._disk
-            if file is not None and disk is not None and disk.full and extend:
-                shared = disk.directory / f"{file.name}{SHARED_MEMORY}"
-                if not shared.exists() or shared.stat().st_size < (region + 1) * size:
-                    return sqlite3.SQLITE_IOERR_SHMSIZE
-            return original(pointer, region, size, extend, out)
-
-        return map_
+def _map(disk: Recorded, file: File, proceed: _Function, *arguments: int) -> int:
+    _, region, size, extend, _ = arguments
+    shared = disk.directory / f"{file.name}{SHARED_MEMORY}"
+    if disk.full and extend and (not shared.exists() or shared.stat().st_size < (region + 1) * size):
+        return sqlite3.SQLITE_IOERR_SHMSIZE
+    return proceed()
 
 
 def _code(kind: Kind, refused: int) -> int:

@@ -6,33 +6,28 @@ import math
 import re
 import ssl
 from collections import Counter
-from collections.abc import Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from collections.abc import Collection, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import trustme
 
-from posd.storage import StoreError
 from tests.simulation.announcements import Air, Heard
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
-from tests.simulation.follower import Follower
 from tests.simulation.habits import MUTE, MUTE_PROVABLE, Habit, draw
-from tests.simulation.loop import Stuck, VirtualLoop
+from tests.simulation.loop import Stuck, VirtualLoop, without_threads
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network, mixed
-from tests.simulation.person import Person
+from tests.simulation.person import Follower, Person
 from tests.simulation.plan import Fault, Plan, Sale
 from tests.simulation.terminal import Payment, Terminal
-from tests.simulation.threads import without_threads
 from tests.simulation.till import Till
-from tests.simulation.trouble import TROUBLES
+from tests.simulation.trouble import KINDS
 
 #: Seconds from the last sale and the last fault until no message may be under way. These seconds cover the terminals'
 #: window of 15 minutes, the silence before a search, and the operator's time.
@@ -43,28 +38,10 @@ MOST_SECONDS: Final = 14 * 86_400.0
 
 #: An event of the run: the time in seconds, the subject, the kind, and details.
 Note = tuple[float, tuple[object, ...]]
-#: Faults during which a terminal may not reply at its address. For CALM_SECONDS after such a fault, posd may treat the
-#: terminal as gone.
-DISTURBING: Final = frozenset(
-    {"link-down", "links-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "machine-moves"}
-)
+#: Seconds after a fault that disturbs. posd may treat the terminal as gone until then.
 CALM_SECONDS: Final = 120.0
 #: Seconds after a fault. A situation in this time still counts as during the fault, since many faults end at once.
 FELT_SECONDS: Final = 5.0
-#: Maximum wait for a sync that is to fail, in seconds.
-FAILING_SECONDS: Final = 120.0
-#: Faults during which posd cannot work or cannot call any terminal. During these faults nothing counts as late. The
-#: next constant has the faults during which posd cannot call one terminal.
-HOLDS_UP: Final = frozenset(
-    {
-        *("kill", "kill-at-operation", "kill-at-start", "power", "power-at-operation", "restart", "night", "restore"),
-        *("disk-full", "disk-error", "disk-slow", "disk-still", "sync-error-kill"),
-        *("links-down", "machine-moves", "no-descriptors"),
-    }
-)
-HOLDS_UP_ONE: Final = frozenset(
-    {"link-down", "link-cut", "link-slow", "terminal-off", "terminal-forgets", "move", "twin"}
-)
 #: Share of runs with a follower of the feed's stream.
 FOLLOWED: Final = 0.3
 #: Share of aborted payments whose terminal is slow to abort.
@@ -80,19 +57,18 @@ MOST_STARTS: Final = 400
 
 @dataclass
 class Result:
-    """The result of a run."""
+    """The result of a run. `failures`: broken promises, or the error of the simulation itself."""
 
-    plan: Plan
     failures: list[str]
-    digest: str
+    digest: str = ""
     #: All events of the run, if a story is wanted.
-    notes: list[Note]
+    notes: list[Note] = field(default_factory=list)
     #: Number of a sale -> ids of the starts.
-    ids: dict[int, list[str]]
-    seen: Counter[tuple[str, str]]
-    payments: int
-    virtual_seconds: float
-    lives: int
+    ids: dict[int, list[str]] = field(default_factory=dict)
+    #: Situations that occurred.
+    seen: set[str] = field(default_factory=set)
+    #: Numbers of runs, payments, lives of the daemon, and virtual seconds.
+    totals: Counter[str] = field(default_factory=Counter)
 
 
 @cache
@@ -112,10 +88,10 @@ class World:
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
         self.air = Air()
-        #: End of the last fault during which a terminal may not reply.
-        self._calm_since = 0.0
         self.bank = Bank()
+        self.truth = self.bank.of
         self.checks = Checks(self)
+        self.holds = self.checks.holds
         self.printed: dict[str, int] = {}
         self.refused: dict[str, None] = {}
         self.backups: list[Path] = []
@@ -125,7 +101,7 @@ class World:
         self.still_until = 0.0
         self._steps = 0
         self._habits: dict[str, Habit] = {}
-        self.seen_pairs: Counter[tuple[str, str]] = Counter()
+        self.met: set[str] = set()
         self._digest = hashlib.sha256()
         self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
@@ -137,17 +113,10 @@ class World:
         self.terminals: list[Terminal] = []
         self.tills: list[Till] = []
         self.person: Person
-        self.now_wrong: dict[int, str] = {}
         #: The follower of the feed's stream, if any.
         self.follower: Follower | None = None
-        #: Kind of fault -> end of its last effect, for the coverage.
-        self._felt: dict[str, float] = {}
-        #: Terminal, or "" for all -> number of present faults during which posd cannot call the terminal. The next
-        #: table has the end of the last such fault.
-        self._held_up: Counter[str] = Counter()
-        self._free_since: dict[str, float] = {}
-        #: Terminal -> last time when the way to the terminal held bytes.
-        self._way_free_since: dict[str, float] = {}
+        #: Kind, effects, terminal ("" for all) and end of each fault. The end is inf during the fault.
+        self._wrong: list[list[Any]] = []
         #: Event that is set when a start reaches a terminal.
         self.start_came = asyncio.Event()
 
@@ -157,57 +126,67 @@ class World:
         """Return an independent source of randomness for a purpose."""
         return Random(f"{self.plan.seed}/{what}")
 
+    @property
+    def now(self) -> float:
+        """The virtual time, in seconds of the loop."""
+        return self.loop.time()
+
     def note(self, *what: object) -> None:
         """Record an event in the digest, and in the story if a story is wanted."""
         home = str(self.machine.home)  # the paths of the machine's files differ between runs
-        self._digest.update(f"{self.loop.time():.6f} {' '.join(_text(item, home) for item in what)}".encode())
+        self._digest.update(f"{self.now:.6f} {' '.join(_text(item, home) for item in what)}".encode())
         if self._notes is not None:
-            self._notes.append((self.loop.time(), what))
+            self._notes.append((self.now, what))
 
     def seen(self, what: str, value: str) -> None:
-        """Count a situation, together with the faults that are under way or just over."""
-        now = self.loop.time()
-        kinds = {
-            **dict.fromkeys(self.now_wrong.values()),
-            **{kind: None for kind, until in self._felt.items() if until > now},
-        }
-        self.seen_pairs[f"{what}: {value}", "" if kinds else "none"] += 1
-        for kind in kinds:
-            self.seen_pairs[f"{what}: {value}", kind] += 1
+        """Record a situation."""
+        self.met.add(f"{what}: {value}")
 
-    def felt(self, kind: str) -> bool:
-        """Return whether a fault of this kind is under way or just over."""
-        return kind in self.now_wrong.values() or self._felt.get(kind, 0.0) > self.loop.time()
+    @contextmanager
+    def wrong(self, kind: str, effects: Collection[str], who: str = "") -> Iterator[None]:
+        """Record a fault for the block. `who`: serial of the one terminal that has the effects, if not all."""
+        entry = [kind, effects, who, math.inf]
+        self._wrong.append(entry)
+        try:
+            yield
+        finally:
+            entry[3] = self.now
+
+    @property
+    def now_wrong(self) -> list[str]:
+        """The kinds of the present faults."""
+        return [kind for kind, _, _, end in self._wrong if end == math.inf]
+
+    def felt(self, what: str) -> bool:
+        """Return whether a fault of this kind, or with this effect, is under way or just over."""
+        return any(end + FELT_SECONDS > self.now for kind, effects, _, end in self._wrong if what in (kind, *effects))
+
+    def last(self, effect: str, serial: str = "") -> float:
+        """Return the end of the last fault with an effect, for all or for a terminal: inf during the fault."""
+        ends = (end for _, effects, who, end in self._wrong if effect in effects and who in ("", serial))
+        return max(ends, default=-math.inf)
 
     @property
     def disturbed(self) -> bool:
         """Whether a present or recent fault may keep a terminal from replying at its address."""
-        now = any(kind in DISTURBING for kind in self.now_wrong.values())
-        return now or self.loop.time() - self._calm_since < CALM_SECONDS
+        return any(end + CALM_SECONDS > self.now for _, effects, _, end in self._wrong if "disturbs" in effects)
 
     def free_since(self, serial: str) -> float:
         """Return the time since which posd can work and call the terminal.
 
         Return inf while a fault prevents the work or the call.
         """
-        if self._held_up[""] or self._held_up[serial]:
-            return math.inf
-        return max(self._free_since.get("", 0.0), self._free_since.get(serial, 0.0))
+        return max(self.last("stops"), self.last("stops-one", serial))
 
-    def _hold_up(self, fault: Fault, change: int) -> None:
-        """Count the beginning (1) or the end (-1) of a fault during which posd cannot work or call."""
-        if fault.kind in HOLDS_UP:
-            who = ""
-        elif fault.kind in HOLDS_UP_ONE:
-            who = self.terminals[fault.target % len(self.terminals)].serial
-        else:
-            return
-        self._held_up[who] += change
-        self._free_since[who] = self.loop.time()
-        if fault.kind in ("link-down", "links-down") and change > 0:
-            self._way_free_since[who] = math.inf
-        elif fault.kind in ("link-down", "links-down", "link-slow") and change < 0:
-            self._way_free_since[who] = self.loop.time()
+    @contextmanager
+    def ways_held(self) -> Iterator[None]:
+        """Block all traffic between the machine and the terminals for the block. Deliver the held bytes afterwards."""
+        for terminal in self.terminals:
+            self.network.way(terminal.address).up.clear()
+        with self.wrong("", {"holds", "disturbs"}):
+            yield
+        for way in self.network.ways.values():
+            way.raise_up()
 
     def broke(self, error: BaseException) -> None:
         """Record an error of the world itself, which makes the run invalid."""
@@ -262,8 +241,7 @@ class World:
     def late(self, payment: Payment) -> bool:
         """Return whether the network may have delivered a call to a terminal after posd's time limit."""
         terminal, timeout = self.terminal(payment.serial), self.plan.reply_timeout
-        free = max(self._way_free_since.get(who, -math.inf) for who in ("", payment.serial))
-        if self.loop.time() - free < 2 * timeout + 5.0:
+        if self.now - self.last("holds", payment.serial) < 2 * timeout + 5.0:
             return True
         slow = self.network.way(terminal.address).latency[1]
         return slow >= (0.1 if payment.habit.abort == "slow" else 0.9) * timeout
@@ -275,7 +253,7 @@ class World:
     def _step_seconds(self) -> float:
         self._steps += 1
         low, high = self.plan.disk
-        still = max(0.0, self.still_until - self.loop.time())
+        still = max(0.0, self.still_until - self.now)
         return still + (low + (high - low) * mixed(self.plan.seed, self._steps)) * self.slower
 
     # The run.
@@ -311,21 +289,15 @@ class World:
             raise self.errors[0]
         for context in self.loop.uncaught:
             self.checks.fail(f"no code caught an exception: {context['message']} {context.get('exception')!r}")
+        baskets = [basket for till in self.tills for basket in till.baskets]
+        payments = sum(len(item.ids) + len(item.links[1:]) for item in baskets if item.sale.manner != "print")
         return Result(
-            self.plan,
             self.checks.failures,
             self._digest.hexdigest(),
             self._notes or [],
-            {basket.sale.number: basket.ids for till in self.tills for basket in till.baskets},
-            self.seen_pairs,
-            sum(
-                len(basket.ids) + len(basket.links[1:])
-                for till in self.tills
-                for basket in till.baskets
-                if basket.sale.manner != "print"
-            ),
-            self.loop.time(),
-            self.machine.life,
+            {basket.sale.number: basket.ids for basket in baskets},
+            self.met,
+            Counter(runs=1, payments=payments, lives=self.machine.life, seconds=int(self.now)),
         )
 
     def _end(self) -> None:
@@ -388,7 +360,7 @@ class World:
             self.checks.installed()
             self.seen("upgrade", str(plan.schema))
         machine.start()
-        await self._started()
+        await self.started()
         self.spawn("feed", self._follow(), "feed")
         if self.random("follower").random() < FOLLOWED:
             self.follower = Follower(self)
@@ -420,23 +392,22 @@ class World:
         if machine.manager is not None:
             machine.manager.read()
             if machine.manager.heard.get("STOPPING") != "1":
-                self.checks.fail(
-                    f"the service manager reads again, and received {machine.manager.heard} without STOPPING=1"
-                )
+                told = f"the service manager reads again, and received {machine.manager.heard} without STOPPING=1"
+                self.checks.fail(told)
         self.checks.disk()
 
     def _line(self, line: Any) -> None:
         self.note("log", line.level, line.event, line.fields.get("transaction") or line.fields.get("print_job"))
         self.checks.line(line)
 
-    async def _started(self) -> None:
+    async def started(self) -> None:
         """Wait until the daemon is ready. If the daemon cannot start, start it again after a while."""
         machine = self.machine
         for _ in range(MOST_STARTS):
             task = machine.task
             assert task is not None
             started = asyncio.create_task(machine.started.wait())
-            patience = 600 + max(0.0, self.still_until - self.loop.time())  # a stopped disk delays any start
+            patience = 600 + max(0.0, self.still_until - self.now)  # a stopped disk delays any start
             await asyncio.wait({started, task}, return_when=asyncio.FIRST_COMPLETED, timeout=patience)
             started.cancel()
             if machine.started.is_set():
@@ -457,45 +428,6 @@ class World:
             machine.start()
         raise RuntimeError("the daemon cannot start")
 
-    async def crash(
-        self,
-        fault: Fault,
-        *,
-        power: bool,
-        operations: int | None = None,
-        away: float | None = None,
-        failing: int | None = None,
-    ) -> None:
-        """Kill the daemon at once or in the middle of a disk operation. Start the daemon again after a while.
-
-        `away`: seconds until the restart. None means the duration of the fault. `failing`: number of the sync from this
-        moment that fails. The count of operations begins at that sync.
-        """
-        async with self.life_lock:
-            machine = self.machine
-            if machine.task is None or machine.task.done():
-                return
-            if operations is None:
-                machine.kill(power=power)
-            elif failing is None:
-                machine.kill_at(operations, power=power)
-            else:
-                machine.disk.on_failure = partial(machine.kill_at, operations, power=power)
-                machine.disk.fail_after(failing, "sync")
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(FAILING_SECONDS):
-                        await machine.killed.wait()
-                machine.disk.clear_faults()
-                if not machine.killed.is_set():
-                    machine.kill(power=power)
-            await machine.killed.wait()
-            self.note("killed", power)
-            self.checks.disk()
-            usual = min(fault.seconds, 300.0) if fault.value % 3 == 0 else 1.0
-            await asyncio.sleep(usual if away is None else away)
-            machine.start()
-            await self._started()
-
     async def start_sent(self, seconds: float) -> bool:
         """Wait until a start reaches a terminal. Return False after this many seconds without a start."""
         self.start_came.clear()
@@ -504,139 +436,24 @@ class World:
                 await self.start_came.wait()
         return self.start_came.is_set()
 
-    def hold_ways(self) -> None:
-        """Block all traffic between the machine and the terminals."""
-        for terminal in self.terminals:
-            self.network.way(terminal.address).up = False
-        self._way_free_since[""] = math.inf
-
-    def let_ways_go(self) -> None:
-        """Deliver all bytes that the ways have held."""
-        for way in self.network.ways.values():
-            way.raise_up()
-        self._way_free_since[""] = self._calm_since = self.loop.time()
-
-    async def restart(self, fault: Fault) -> None:
-        """Stop the daemon in order, and start it again.
-
-        Sometimes the stop comes while the daemon waits for the reply to a start.
-        """
-        held = fault.value % 4 < 2 and await self.start_sent(300.0)
-        async with self.life_lock:
-            machine = self.machine
-            if held:
-                self.hold_ways()
-                await asyncio.sleep(0.02 + fault.value // 4 % 20 / 100)
-            began = self.loop.time()
-            await machine.stop()
-            if held:
-                self.let_ways_go()
-            late = self.loop.time() - max(began, self.still_until)  # a stopped disk delays any stop
-            self.checks.holds(late < 4.0 * self.slower, "posd took too long to stop")
-            self.note("stopped")
-            self.checks.stopped()
-            self.checks.disk()
-            await asyncio.sleep(min(fault.seconds, 300.0) if fault.value % 3 == 0 else 0.5)
-            machine.start()
-            await self._started()
-
-    async def night(self, fault: Fault) -> None:
-        """Advance the time until the shop opens again, also for the terminals."""
-        manner = ("sleeps", "sleeps", "stops", "power")[fault.value % 4]
-        async with self.life_lock:
-            machine = self.machine
-            running = machine.task is not None and not machine.task.done()
-            if manner == "stops":
-                await machine.stop()
-            elif manner == "power" and running:
-                machine.kill(power=True)
-                await machine.killed.wait()
-            machine.clocks.slept += _until_opening(machine.clocks.true, fault.value // 4, ZoneInfo(self.plan.timezone))
-            self.note("morning", machine.clocks.true, manner)
-            self.seen("night", manner)
-            if manner != "sleeps":
-                self.checks.disk()
-                machine.start()
-                await self._started()
-
-    async def backup(self, fault: Fault) -> None:
-        """Make a backup or a snapshot of the disk. The daemon may end during the backup."""
-        if fault.value % 3 == 0:
-            path = self.machine.home / f"snapshot-{fault.number}"
-            self.machine.snapshot(path)
-            self.seen("backup", "snapshot")
-            self.backups.append(path)
-            return
-        path = self.machine.home / "state" / f"backup-{fault.number}.db"
-        newest = self.checks.newest_seq
-        reply = await self.person.call_once("POST", "/v1/backup", {"path": str(path)})
-        self.seen("backup", "no answer" if reply is None else str(reply.status))
-        if reply is not None and reply.status == 200:
-            self.checks.sound(path, newest)
-            self.backups.append(path)
-
-    async def restore(self, fault: Fault) -> None:
-        """Restore a backup or a snapshot. The operator confirms the restore when posd refuses a till because of it."""
-        if not self.backups:
-            path = self.machine.home / f"snapshot-{fault.number}"
-            self.machine.snapshot(path)
-            self.backups.append(path)
-            await asyncio.sleep(min(fault.seconds, 200.0))
-        async with self.life_lock:
-            machine = self.machine
-            if machine.task is None or machine.task.done():
-                return
-            source = self.backups[fault.value // 4 % len(self.backups)]
-            if fault.value % 2:
-                await machine.stop()
-            else:
-                machine.kill()
-                await machine.killed.wait()
-            self.checks.disk()
-            snapshot = source.is_dir()
-            self.note("restore", source.name)
-            try:
-                if snapshot:
-                    self.checks.gone_back(machine.database, source / machine.database.name)
-                    machine.put_back(source)
-                else:
-                    machine.restore(source)
-            except StoreError as error:
-                self.seen("restore", "failed")
-                self.checks.cannot_start(error)
-            else:
-                self.seen("restore", "snapshot" if snapshot else "backup")
-                self.checks.replaced = True
-                self.checks.lost_some |= not snapshot
-            machine.start()
-            await self._started()
-
     async def _troubles(self) -> None:
-        began = self.loop.time()
+        began = self.now
         under_way = []
         for fault in self.plan.faults:
-            wait = began + fault.at - self.loop.time()
+            wait = began + fault.at - self.now
             if wait > 0:
                 await asyncio.sleep(wait)
             if all(till.done.is_set() for till in self.tills):
                 break
-            under_way.append(asyncio.create_task(self._trouble(fault), name=fault.kind))
+            under_way.append(self.spawn("troubles", self._trouble(fault), fault.kind))
         await asyncio.gather(*under_way)
 
     async def _trouble(self, fault: Fault) -> None:
         self.note("fault", fault.kind, fault.target, round(fault.seconds, 3))
-        self.now_wrong[fault.number] = fault.kind
-        self._hold_up(fault, 1)
-        try:
-            await TROUBLES[fault.kind](self, fault)
-        except Exception as error:  # noqa: BLE001 - the task is awaited at the end only
-            self.broke(error)
-        finally:
-            del self.now_wrong[fault.number]
-            self._felt[fault.kind] = self.loop.time() + FELT_SECONDS
-            self._hold_up(fault, -1)
-            if fault.kind in DISTURBING:
-                self._calm_since = self.loop.time()
+        kind = KINDS[fault.kind]
+        who = self.terminals[fault.target % len(self.terminals)].serial if "stops-one" in kind.effects else ""
+        with self.wrong(fault.kind, kind.effects, who):
+            await kind.play(self, fault)
         self.note("fault ends", fault.kind)
 
     # The feed, and the checks at the end.
@@ -650,7 +467,7 @@ class World:
         while True:
             after = self.checks.feed[-1]["seq"] if self.checks.feed else 0
             path = f"/v1/feed?after={after}&limit=500&with=outcome"
-            reply = await self.person.call("GET", path, socket=self.machine.feed_socket)
+            reply = await self.person.call("GET", path, socket=self.machine.socket("feed"))
             if reply.status != 200:
                 return
             document = reply.json
@@ -678,21 +495,6 @@ class World:
             if reply.json["next_cursor"] is None:
                 return found
             cursor = f"&cursor={reply.json['next_cursor']}"
-
-
-def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
-    """Return the seconds until a shop opens. Most shops open in the morning.
-
-    Some shops open so late that sales continue over midnight or over a change of the clocks.
-    """
-    day = now.astimezone(zone).date()
-    hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))
-    days = 2 if chance // 7 % 7 == 0 else 1
-    found = datetime.combine(day, time(hour, minute), zone)
-    while found <= now or days > 1:
-        day, days = day + timedelta(days=1), days - 1
-        found = datetime.combine(day, time(hour, minute), zone)
-    return (found.astimezone(UTC) - now).total_seconds()
 
 
 _FINGERPRINT: Final = re.compile(rb"\b[0-9a-f]{64}\b")

@@ -396,10 +396,6 @@ class Checks:
         if not self.truth(identity).lost:
             self.fail(f"posd acknowledged {identity} and has lost it")
 
-    def basket(self, basket: "Basket") -> None:
-        """Count a sale that the till has finished."""
-        self.world.done += 1
-
     # Checks at the start of each life of the daemon, and at the end of the run.
 
     def cannot_start(self, error: BaseException | None) -> None:

@@ -107,8 +107,8 @@ class Stream:
     def __init__(self, end: End, take: Take) -> None:
         self._end, self._take, protocol = end, take, _Protocol()
         self._reader = protocol.reader
-        #: Status of the response, kind of the last message, and whether the stream has ended.
-        self.status, self.last, self.ended = 0, "", False
+        #: Status of the response, and kind of the last message.
+        self.status, self.last = 0, ""
         #: Time at which the stream began, in seconds of the loop.
         self.since = math.inf
         end.attach(protocol)
@@ -119,7 +119,6 @@ class Stream:
         self._end.write(head.encode())
         with suppress(EOFError, OSError):
             await self._read()
-        self.ended = True
 
     async def _read(self) -> None:
         self.status, text = int((await self._reader.readuntil(b"\r\n\r\n")).split(b" ")[1]), b""

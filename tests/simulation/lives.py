@@ -1,13 +1,14 @@
 """Faults of the machine: kills, power cuts, stops, nights, faults of the disk, and exchanges of the database."""
 
 import asyncio
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from posd.storage import StoreError
+from tests.simulation.part import within
 
 if TYPE_CHECKING:
     from tests.simulation.plan import Fault
@@ -56,11 +57,9 @@ async def crash(
         else:
             machine.disk.on_failure = partial(machine.kill_at, operations, power=power)
             machine.disk.fail_after(failing, "sync")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FAILING_SECONDS):
-                    await machine.killed.wait()
+            failed = await within(FAILING_SECONDS, machine.killed.wait())
             machine.disk.clear_faults()
-            if not machine.killed.is_set():
+            if not failed:
                 machine.kill(power=power)
         await machine.killed.wait()
         world.note("killed", power)

@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import ssl
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from random import Random
 from shutil import copyfile, copytree, rmtree
 from tempfile import gettempdir, mkdtemp
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import aiosqlite
@@ -35,16 +35,17 @@ from posd.daemon.surroundings import Surroundings
 from posd.payments import transitions
 from posd.records.callback_urls import make_key
 from posd.storage import writer
-from posd.terminals.discovery import Discovery
 from posd.terminals.interfaces import Interface
 from posd.tls import issue
 from posd.tls.files import TlsError
 from posd.upkeep.restore import Restore
+from tests.simulation.announcements import Heard
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
-from tests.simulation.network import Network
-from tests.simulation.plan import BORN
 from tests.simulation.still import Log, Manager, log_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 #: Directory of the machines' files, in memory if the system has such a directory.
 MEMORY = Path("/dev/shm")
@@ -86,18 +87,16 @@ class Line:
     fields: Mapping[str, Any]
 
 
-class _Sink:
-    """Receiver of each log line, as a substitute for the journal."""
-
-    def __init__(self) -> None:
-        self.take: Callable[[str, dict[str, Any]], None] = lambda _level, _fields: None
-
-    def __call__(self, _logger: Any, level: str, fields: Any) -> Any:
-        self.take(level, dict(fields))
-        raise structlog.DropEvent
+#: The running machine of this process. It receives each log line, as a substitute for the journal.
+_running: "list[Machine]" = []
 
 
-_sink = _Sink()
+def _sink(_logger: Any, level: str, fields: Any) -> Any:
+    for machine in _running:
+        machine.take(level, dict(fields))
+    raise structlog.DropEvent
+
+
 #: The daemon freezes long-lived objects for the garbage collector. No object is long-lived in a simulation, so this
 #: module replaces the freeze.
 _freeze = gc.freeze
@@ -160,30 +159,17 @@ class Clocks:
         return self.loop.time() + self.slept
 
 
-@dataclass
 class Machine:
     """The machine. `text`: the daemon's configuration, without the paths of files."""
 
-    loop: VirtualLoop
-    network: Network
-    random: Random
-    began: datetime
-    text: str
-    life: int = 0
-    #: Function that is called with each log line.
-    on_line: Callable[[Line], None] = lambda _line: None
-    #: Class of the receiver of announcements, as a substitute for zeroconf.
-    discovery: Callable[..., Discovery] = Discovery
-    #: Time at which the certificate of the listener was made.
-    certified: datetime = BORN
-
-    def __post_init__(self) -> None:
-        base = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory())).resolve()
-        self.home = base
-        self.clocks = Clocks(self.loop, self.began)
+    def __init__(self, world: "World", text: str) -> None:
+        self.loop, self.network, self.random, self.text = world.loop, world.network, world.random("disk"), text
+        self.home = base = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory())).resolve()
+        self._on_line, self._air, self.life = world.line, world.air, 0
+        self.clocks = Clocks(self.loop, world.plan.began)
         (base / "state").mkdir()
         (base / "run").mkdir()
-        copytree(certificate_files(self.certified), base / "state" / "tls")
+        copytree(certificate_files(world.plan.certified), base / "state" / "tls")
         self.write_configuration()
         self.disk = Disk(base / "state", self.random, lambda: self.clocks.now().timestamp())
         self.task: asyncio.Task[None] | None = None
@@ -192,13 +178,13 @@ class Machine:
         self.addresses = {"eth0": frozenset({self.network.machine})}
         self._changed = asyncio.Event()
         self._boot = 1
-        self._kill_at: int | None = None
+        #: Number of disk operations until the kill, if any.
+        self._kill_in = 0
         self._killing = False
         #: Event that is set after a kill has ended the daemon's life.
         self.killed: asyncio.Event = asyncio.Event()
         self.started: asyncio.Event = asyncio.Event()
         self.power_fails = False
-        self.operations = 0
         self._connections: list[sqlite3.Connection] = []
         self._threads: list[aiosqlite.Connection] = []
 
@@ -224,7 +210,7 @@ class Machine:
         """Use this machine's disk and log for the block. Then remove the machine's files."""
         prepare_process()
         gc.collect()  # garbage of the previous run was not collected during that run
-        _sink.take = self._take
+        _running.append(self)
         # The daemon freezes long-lived objects. In a simulation other lives follow, so no object is long-lived.
         draw = Random(f"secrets/{self.network.seed}").randbytes
         few_events = msgspec.structs.replace(limits.EVENTS_OF_TRANSACTION, value=MOST_EVENTS)
@@ -247,7 +233,7 @@ class Machine:
                     finally:
                         self.disk.on_operation = None
             finally:
-                _sink.take = lambda _level, _fields: None
+                _running.clear()
                 self.log_goes_on()
                 if self.manager is not None:
                     self.manager.close()
@@ -273,7 +259,8 @@ class Machine:
         with patch.object(sqlite3, "connect", connected), patch.object(aiosqlite.Connection, "__init__", begun):
             yield
 
-    def _take(self, level: str, fields: dict[str, Any]) -> None:
+    def take(self, level: str, fields: dict[str, Any]) -> None:
+        """Receive a line of the log."""
         life = LIFE.get()
         if self.network.is_dead(life):
             return
@@ -284,7 +271,7 @@ class Machine:
             self.manager.read()
         if line.event == "posd.started":
             self.started.set()
-        self.on_line(line)
+        self._on_line(line)
 
     def log_stands_still(self) -> None:
         """Stop reading the log."""
@@ -301,8 +288,8 @@ class Machine:
         self.manager.stand_still()
 
     def _operation(self, _kind: str, _name: str) -> None:
-        self.operations += 1
-        if self._kill_at is not None and self.operations >= self._kill_at and not self._killing:
+        self._kill_in -= 1
+        if self._kill_in == 0 and not self._killing:
             self._begin_to_kill()
 
     # Starts and ends of the daemon.
@@ -328,13 +315,13 @@ class Machine:
             descriptors=lambda _wanted: 4096,
             local_addresses=lambda: [self.network.machine],
             facing=self._facing,
-            discovery=self.discovery,
+            discovery=partial(Heard, self._air),
         )
         self.task = in_life(self.life, lambda: self.loop.create_task(main.serve(config, around), name="posd"))
 
     def kill_at(self, operations: int, *, power: bool) -> None:
         """Kill the daemon at the n-th disk operation from this moment."""
-        self._kill_at = self.operations + operations
+        self._kill_in = operations
         self.power_fails = power
 
     def kill(self, *, power: bool = False) -> None:
@@ -363,7 +350,7 @@ class Machine:
     def _begin_to_kill(self) -> None:
         # The running code continues to its end, but has no effect.
         self._killing = True
-        self._kill_at = None
+        self._kill_in = 0
         self.disk.dead = True
         self.network.mute(self.life)
         handle = asyncio.Handle(self._end, (), self.loop, OUTSIDE)
@@ -460,7 +447,7 @@ class Machine:
             self.loop.signals[signal.SIGHUP]()
 
     def _new_boot(self) -> None:
-        self._boot = getattr(self, "_boot", 0) + 1
+        self._boot += 1
         os.environ["POSD_BOOT_ID"] = f"{self._boot:032x}"
 
     # Surroundings of the daemon.

@@ -65,7 +65,8 @@ class Way:
     up: asyncio.Event = field(default_factory=asyncio.Event)
     #: Whether the host exists. If the host does not exist, a connection fails after a while.
     there: bool = True
-    connections: list["Connection"] = field(default_factory=list)
+    #: Open connections, each with two ends.
+    ends: list["End"] = field(default_factory=list)
     _drawn: int = 0
 
     def __post_init__(self) -> None:
@@ -80,41 +81,15 @@ class Way:
     def raise_up(self) -> None:
         """Open the way, and deliver the held bytes."""
         self.up.set()
-        for connection in self.connections[:]:
-            connection.go_on()
+        for end in self.ends[:]:
+            held, end.held = end.held, []
+            for what in held:
+                end._loop.call_soon(end.arrive, what, context=end.context)
 
     def cut(self) -> None:
         """Reset all connections on the way."""
-        for connection in self.connections[:]:
-            connection.reset()
-
-
-class Connection:
-    """Two ends and the way between them."""
-
-    def __init__(self, loop: "VirtualLoop", way: Way, near: "End", far: "End") -> None:
-        self.loop, self.way = loop, way
-        near.peer, far.peer = far, near
-        self.ends = (near, far)
-        near.connection = far.connection = self
-        way.connections.append(self)
-
-    def go_on(self) -> None:
-        """Deliver the bytes that were held while the way was down."""
-        for end in self.ends:
-            held, end.held = end.held, []
-            for what in held:
-                self.loop.call_soon(end.arrive, what, context=end.context)
-
-    def reset(self) -> None:
-        """End the connection at both ends, without a message."""
-        for end in self.ends:
+        for end in self.ends[:]:
             end.end(_error(errno.ECONNRESET))
-
-    def over(self) -> None:
-        """Remove the connection when both ends have ended."""
-        if self in self.way.connections and all(end.ended for end in self.ends):
-            self.way.connections.remove(self)
 
 
 #: Signals to an end: the peer has written everything, or the peer is gone.
@@ -124,16 +99,16 @@ _EOF, _RESET = object(), object()
 class End(asyncio.Transport):
     """One end of a connection. The end is the transport of the code at this end, and a substitute for the socket."""
 
-    def __init__(self, network: "Network", name: Any, peer_name: Any, family: int, life: int) -> None:
+    def __init__(self, network: "Network", way: Way, name: Any, peer_name: Any, life: int) -> None:
         super().__init__()
-        self._network, self._loop = network, network.loop
-        self.name, self.peer_name, self.family, self.life = name, peer_name, family, life
+        self._network, self._loop, self.way = network, network.loop, way
+        self.name, self.peer_name, self.life = name, peer_name, life
+        self.family = socket.AF_UNIX if "" in (name, peer_name) else socket.AF_INET
         self.credentials: tuple[int, int, int] = (0, 0, 0)
         self.encrypted = False
         self.protocol: Any = None
         self._buffered = False
         self.peer: End = self
-        self.connection: Connection | None = None
         self.held: list[Any] = []
         self.ended = self.closing = False
         self._wrote_eof = self._heard_eof = False
@@ -162,6 +137,14 @@ class End(asyncio.Transport):
     def getsockopt(self, _level: int, _option: int, _length: int = 0) -> bytes:
         """Return the peer of a Unix socket."""
         return _CREDENTIALS.pack(*self.credentials)
+
+    def getsockname(self) -> Any:
+        """Return the address of this end."""
+        return self.name
+
+    def getpeername(self) -> Any:
+        """Return the address of the other end."""
+        return self.peer_name
 
     def recv(self, size: int) -> bytes:
         """Receive the bytes that have arrived. Raise BlockingIOError, OSError."""
@@ -305,20 +288,16 @@ class End(asyncio.Transport):
     # Arriving data.
 
     def _send(self, what: Any) -> None:
-        connection = self.connection
-        if connection is None or self._network.is_dead(self.life):
-            return
-        peer = self.peer
-        when = self._loop.time() + connection.way.delay()
-        when = max(when, peer._last_arrival + 1e-9)
-        peer._last_arrival = when
-        self._loop.call_at(when, peer.arrive, what, context=peer.context)
+        if not self._network.is_dead(self.life):
+            peer = self.peer
+            peer._last_arrival = max(self._loop.time() + self.way.delay(), peer._last_arrival + 1e-9)
+            self._loop.call_at(peer._last_arrival, peer.arrive, what, context=peer.context)
 
     def arrive(self, what: Any) -> None:
         """Receive bytes from the way, unless it is down."""
-        if self.ended or self.connection is None:
+        if self.ended:
             return
-        if self.held or not self.connection.way.up.is_set():
+        if self.held or not self.way.up.is_set():
             self.held.append(what)
             return
         self._inbox.append(what)
@@ -361,8 +340,9 @@ class End(asyncio.Transport):
         self.held.clear()
         if self.protocol is not None and not self._network.is_dead(self.life):
             self._loop.call_soon(self.protocol.connection_lost, error, context=self.context)
-        if self.connection is not None:
-            self.connection.over()
+        if self.peer.ended and self in self.way.ends:
+            self.way.ends.remove(self)
+            self.way.ends.remove(self.peer)
 
 
 class Listening:
@@ -484,15 +464,12 @@ class Network:
             if listening.life == life:
                 del self.listeners[place]  # the close also ends the connections in the queue
         for way in (self.local, *self.ways.values()):
-            for connection in way.connections[:]:
-                for end in connection.ends:
-                    if end.life == life and not end.ended:
-                        peer = end.peer
-                        end.end(None)
-                        if not peer.ended and (peer.life != life):
-                            self.loop.call_later(way.delay(), peer.arrive, _RESET, context=peer.context)
-                if all(end.ended or end.life == life for end in connection.ends):
-                    connection.over()
+            for end in way.ends[:]:
+                if end.life == life and not end.ended:
+                    peer = end.peer
+                    end.end(None)
+                    if not peer.ended and peer.life != life:
+                        self.loop.call_later(way.delay(), peer.arrive, _RESET, context=peer.context)
 
     def tcp_socket(self, host: str, port: int, _key: str = "") -> Any:
         """Return a bound socket. The machine has one address."""
@@ -541,13 +518,13 @@ class Network:
             await asyncio.sleep(way.delay())
             raise _error(errno.ENOENT if local else errno.ECONNREFUSED)
         self._ports = 40000 + (self._ports - 39999) % 20000
-        family = socket.AF_UNIX if local else socket.AF_INET
         mine = "" if local else (origin, self._ports)
-        near = End(self, mine, place, family, LIFE.get())
-        far = End(self, place, mine, family, listening.life)
+        near = End(self, way, mine, place, LIFE.get())
+        far = End(self, way, place, mine, listening.life)
         near.encrypted = encrypted
         far.credentials = credentials
-        Connection(self.loop, way, near, far)
+        near.peer, far.peer = far, near
+        way.ends += [near, far]
         if not listening.offer(far):
             near.end(None)
             far.end(None)

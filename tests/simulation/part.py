@@ -1,6 +1,8 @@
 """A part of the simulated world: a till, a terminal, the operator, a program."""
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -20,3 +22,13 @@ class Part:
 def new_id(random: "Random") -> str:
     """Draw an id."""
     return str(UUID(int=random.getrandbits(128), version=4))
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:
+    """Return whether a work ended within these seconds. Otherwise cancel it."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return False
+    return True

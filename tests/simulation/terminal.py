@@ -7,23 +7,26 @@ behaviour comes from the habit of each payment.
 
 import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import Coroutine, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from decimal import Decimal
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
+
+import trustme
 
 from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.habits import Habit, weights
 from tests.simulation.http import Asked, Client, Reply, Server, call_once
 from tests.simulation.network import End, Listening
-from tests.simulation.part import Part, new_id
+from tests.simulation.part import Part, new_id, within
 from tests.support.events import FINALS
 
 if TYPE_CHECKING:
@@ -69,6 +72,20 @@ WIRE: Final = dict(PATHS.values())
 def _sent_under(truth: Truth) -> dict[str, str | None]:
     """Return the request's reference, if the operation's events repeat the reference (terminal API, Events)."""
     return {"transaction_reference": truth.sent_under} if truth.kind in ("re-auth", "capture") else {}
+
+
+@cache
+def authority() -> trustme.CA:
+    """Return the authority of the terminals with TLS."""
+    return trustme.CA()
+
+
+@cache
+def terminal_tls() -> ssl.SSLContext:
+    """Return the TLS context of the terminals with TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority().issue_cert(*(f"10.0.1.{number + 1}" for number in range(64))).configure_cert(context)
+    return context
 
 
 def _parts(url: str) -> tuple[tuple[str, int], str]:
@@ -157,7 +174,7 @@ class Terminal(Part):
         self._listening = self.world.network.serve(self.address, self.port, self._connected)
 
     def _connected(self, end: End) -> None:
-        context = self.world.terminal_tls if self.secure else None
+        context = terminal_tls() if self.secure else None
         self.world.spawn("call", Server(end).serve(self._handle, context), f"{self.serial} call")
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
@@ -284,9 +301,7 @@ class Terminal(Part):
             case "slow":
                 await asyncio.sleep(random.uniform(1.0, self.world.plan.reply_timeout * 0.9))
             case "late-ack":
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self.world.plan.reply_timeout * 0.8):
-                        await payment.ended.wait()
+                await within(self.world.plan.reply_timeout * 0.8, payment.ended.wait())
             case "other-id":
                 ack["client_transaction_id"] = new_id(random)
                 ack["operation"] = {"client_transaction_id": ack["client_transaction_id"]}
@@ -366,10 +381,7 @@ class Terminal(Part):
 
     @staticmethod
     async def _until_aborted(payment: Payment, seconds: float) -> str | None:
-        try:
-            async with asyncio.timeout(seconds):
-                await payment.aborted.wait()
-        except TimeoutError:
+        if not await within(seconds, payment.aborted.wait()):
             return None
         if payment.habit.abort == "raced":
             payment.aborted.clear()

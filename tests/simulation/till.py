@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.chain import Chain, Link
 from tests.simulation.http import Client, Reply, Stream, call_once
-from tests.simulation.part import Part, new_id
+from tests.simulation.part import Part, new_id, within
 from tests.simulation.plan import Sale
 
 if TYPE_CHECKING:
@@ -126,7 +126,6 @@ class Till(Part):
             if step == "done" and basket.sale.follows:
                 await Chain(self, basket).run()
             basket.belief = {"done": "paid", "new_id_ok": "unpaid"}.get(step, "left")
-            self.checks.basket(basket)
             return
 
     def _comes_again(self, basket: Basket) -> bool:
@@ -318,12 +317,10 @@ class Till(Part):
             end = await self._dial()
             stream = Stream(end, lambda _kind, _place, _data: None)
             try:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(120):
-                        await stream.run(f"/v1/transactions/{identity}/events")
+                ended = await within(120, stream.run(f"/v1/transactions/{identity}/events"))
             finally:
                 end.abort()
-            if stream.last == "outcome" or not stream.ended:
+            if stream.last == "outcome" or not ended:
                 self.checks.told(identity, began)
             elif stream.status == 200:
                 self.checks.stream_ended(identity, life, began, stream.last)

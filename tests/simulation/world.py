@@ -4,28 +4,25 @@ import asyncio
 import hashlib
 import math
 import re
-import ssl
 from collections import Counter
 from collections.abc import Collection, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import trustme
-
-from tests.simulation.announcements import Air, Heard
+from tests.simulation.announcements import Air
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
 from tests.simulation.habits import MUTE, MUTE_PROVABLE, Habit, draw
 from tests.simulation.loop import Stuck, VirtualLoop, without_threads
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network, mixed
+from tests.simulation.part import within
 from tests.simulation.person import Follower, Person
 from tests.simulation.plan import Fault, Plan, Sale
-from tests.simulation.terminal import Payment, Terminal
+from tests.simulation.terminal import Payment, Terminal, authority, terminal_tls
 from tests.simulation.till import Till
 from tests.simulation.trouble import KINDS
 
@@ -71,12 +68,6 @@ class Result:
     totals: Counter[str] = field(default_factory=Counter)
 
 
-@cache
-def _authority() -> tuple[trustme.CA, str]:
-    authority = trustme.CA()
-    return authority, authority.cert_pem.bytes().decode()
-
-
 class World:
     """One run of a plan."""
 
@@ -95,7 +86,6 @@ class World:
         self.printed: dict[str, int] = {}
         self.refused: dict[str, None] = {}
         self.backups: list[Path] = []
-        self.done = 0
         self.slower = 1.0
         #: Time at which the stopped disk continues.
         self.still_until = 0.0
@@ -110,7 +100,10 @@ class World:
         #: Lock during a kill, a stop or a start of the daemon.
         self.life_lock = asyncio.Lock()
         self.machine: Machine
-        self.terminals: list[Terminal] = []
+        self.terminals = [
+            Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)
+            for number in range(plan.tills)
+        ]
         self.tills: list[Till] = []
         self.person: Person
         #: The follower of the feed's stream, if any.
@@ -260,19 +253,10 @@ class World:
 
     def run(self) -> Result:
         """Run the world. Return the failures in the result. Raise errors of the world itself."""
-        _terminal_context()  # the context is made once for each process, with real randomness
+        terminal_tls()  # the context is made once for each process, with real randomness
         asyncio.set_event_loop(self.loop)
         try:
-            self.machine = Machine(
-                self.loop,
-                self.network,
-                self.random("disk"),
-                self.plan.began,
-                self._configuration(),
-                certified=self.plan.certified,
-                discovery=partial(Heard, self.air),
-            )
-            self.machine.on_line = self._line
+            self.machine = Machine(self, self._configuration())
             with without_threads(self.loop), self.machine.in_force():
                 try:
                     self.loop.run_until_complete(self._play())
@@ -316,41 +300,32 @@ class World:
         self.loop.run_until_complete(_turns(5))
 
     def _configuration(self) -> str:
-        plan = self.plan
-        confirmed = "true" if plan.confirmed else "false"
-        text = [
-            '[merchant]\nid = "M-1"',
-            f'timezone = "{plan.timezone}"',
-            '[local_api]\ndirectory = "@HOME@/run"\ntill_group = ""\nadmin_group = ""\nfeed_group = ""',
-            f'[webhooks]\nlisten = "0.0.0.0:8443"\nadvertise_host = "{"" if plan.announced else self.network.machine}"',
-            '[database]\npath = "@HOME@/state/posd.db"'
-            + (f"\nretention_days = {plan.retention_days}" if plan.retention_days else ""),
-            f"[discovery]\nenabled = {'true' if plan.announced else 'false'}",
-            f"[reconcile]\nprobe_with_abort = {'true' if plan.probes else 'false'}",
-            f"[profile.search]\nconfirmed = {confirmed}\n[profile.abort]\nconfirmed = {confirmed}",
-            f'[terminal_defaults]\nscheme = "http"\nreply_timeout_seconds = {plan.reply_timeout}',
-        ]
-        text.append('ca_file = "@HOME@/ca.pem"')
-        for number in range(plan.tills):
-            scheme, port = ("https", 6869) if number in plan.secure else ("http", 6868)
-            known = not plan.announced or number in plan.secure
-            base_url = f"{scheme}://10.0.1.{number + 1}:{port}" if known else ""
-            text.append(f'[[terminals]]\nserial = "{plan.serial(number)}"\nbase_url = "{base_url}"')
-        return "\n".join(text) + "\n"
+        def word(fact: bool) -> str:
+            return "true" if fact else "false"
 
-    @property
-    def terminal_tls(self) -> ssl.SSLContext:
-        """Return the TLS context of the terminals with TLS."""
-        return _terminal_context()
+        plan, confirmed = self.plan, word(self.plan.confirmed)
+        text = f"""
+merchant = {{ id = "M-1", timezone = "{plan.timezone}" }}
+local_api = {{ directory = "@HOME@/run", till_group = "", admin_group = "", feed_group = "" }}
+webhooks = {{ listen = "0.0.0.0:8443", advertise_host = "{"" if plan.announced else self.network.machine}" }}
+database = {{ path = "@HOME@/state/posd.db", retention_days = {plan.retention_days or 400} }}
+discovery = {{ enabled = {word(plan.announced)} }}
+reconcile = {{ probe_with_abort = {word(plan.probes)} }}
+profile = {{ search = {{ confirmed = {confirmed} }}, abort = {{ confirmed = {confirmed} }} }}
+[terminal_defaults]
+scheme = "http"
+reply_timeout_seconds = {plan.reply_timeout}
+ca_file = "@HOME@/ca.pem"
+"""
+        for terminal in self.terminals:
+            base_url = "" if terminal.announces else terminal.base_url
+            text += f'[[terminals]]\nserial = "{terminal.serial}"\nbase_url = "{base_url}"\n'
+        return text
 
     async def _play(self) -> None:
         machine, plan = self.machine, self.plan
-        (machine.home / "ca.pem").write_text(_authority()[1])
+        (machine.home / "ca.pem").write_text(authority().cert_pem.bytes().decode())
         self.person = Person(self)
-        self.terminals = [
-            Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)
-            for number in range(plan.tills)
-        ]
         for terminal in self.terminals:
             if terminal.announces:
                 terminal.announce()
@@ -396,7 +371,8 @@ class World:
                 self.checks.fail(told)
         self.checks.disk()
 
-    def _line(self, line: Any) -> None:
+    def line(self, line: Any) -> None:
+        """Record a line of the daemon's log."""
         self.note("log", line.level, line.event, line.fields.get("transaction") or line.fields.get("print_job"))
         self.checks.line(line)
 
@@ -431,10 +407,7 @@ class World:
     async def start_sent(self, seconds: float) -> bool:
         """Wait until a start reaches a terminal. Return False after this many seconds without a start."""
         self.start_came.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.start_came.wait()
-        return self.start_came.is_set()
+        return await within(seconds, self.start_came.wait())
 
     async def _troubles(self) -> None:
         began = self.now
@@ -514,11 +487,3 @@ def _text(what: object, home: str) -> str:
 async def _turns(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-@cache
-def _terminal_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    addresses = [f"10.0.1.{number + 1}" for number in range(64)]
-    _authority()[0].issue_cert(*addresses).configure_cert(context)
-    return context

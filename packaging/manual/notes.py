@@ -78,17 +78,9 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
         UNREACHABLE,
         (4, "Still open, or in doubt: the wait was cut short, or whether it was sent is not known. It goes on."),
     ),
-    "print-jobs": (
-        (0, "Done; with --wait: printed."),
-        (1, "Refused; with --wait: failed."),
-        USAGE,
-        UNREACHABLE,
-        OPEN,
-    ),
-    "quarantine": ASKS,
-    "reprocess": (
-        (0, "Done, and all that is stored agrees with the recorded events."),
-        (1, "Something differs; it is listed."),
+    "quarantine": (
+        (0, "Done; with --apply: all that is stored agrees with the recorded events."),
+        (1, "Refused; with --apply: something differed; it is listed."),
         USAGE,
         UNREACHABLE,
         (4, "The wait was cut short; posd goes on with it."),
@@ -151,8 +143,8 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
 #: Groups of related commands, for SEE ALSO.
 FAMILIES: Sequence[Sequence[str]] = (
     (*STARTS, "await", "abort", "show", "list"),
-    ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine", "reprocess"),
-    ("print", "print-jobs", "resolve", "acknowledge"),
+    ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine"),
+    ("print", "list", "resolve", "acknowledge"),
     ("status", "watch", "logs", "metrics", "report", "doctor", "terminals", "clock", "explain", "support"),
     ("backup", "restore", "verify", "prune"),
     ("relay", "collect", "config", "run"),

@@ -14,9 +14,9 @@ from posd import __version__
 from posd.base.operations import OPERATIONS
 from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, OutputLost
-from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups
+from posd.cli.app.lazy import READABLE_COLUMNS, LazyGroup, groups, told
 
-#: Module -> attributes with its commands: `print_jobs` is the command `print-jobs`, and `await_` is `await`.
+#: Module -> attributes with its commands: `await_` is the command `await`.
 MODULES: Mapping[str, str] = {
     "main": "run",
     "demo": "demo",
@@ -25,8 +25,8 @@ MODULES: Mapping[str, str] = {
     "payments.decide": "abort reconcile release resolve acknowledge",
     "payments.show": "show list_",
     "report.command": "report",
-    "printing": "print_ print_jobs",
-    "operate.database": "quarantine reprocess backup prune",
+    "printing": "print_",
+    "operate.database": "quarantine backup prune",
     "operate.files": "restore verify",
     "operate.status": "status metrics completion",
     "operate.clock": "clock",
@@ -47,6 +47,11 @@ COMMANDS: Mapping[str, str] = {
     for module, names in MODULES.items()
     for name in names.split()
 } | {row.command: "posd.cli.payments.start:STARTS" for row in OPERATIONS.values()}
+#: Old names, which work in this version but are in no help.
+ALIASES: Mapping[str, str] = {
+    "print-jobs": "posd.cli.payments.show:print_jobs",
+    "reprocess": "posd.cli.operate.database:reprocess",
+}
 
 
 class Commands(LazyGroup):
@@ -75,8 +80,11 @@ def _message(ctx: click.Context) -> Iterator[None]:
     """Turn an error of the block into one message and an exit code. There is no traceback."""
     try:
         yield
-    except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError, click.Abort):
+    except (click.exceptions.Exit, click.exceptions.NoArgsIsHelpError):
         raise
+    except (KeyboardInterrupt, click.Abort) as error:
+        click.echo(f"\n{told('Aborted!')}", err=True)
+        raise click.exceptions.Exit(1) from error
     except Exception as error:
         if isinstance(error, OutputLost) and error.nobody_reads:  # the reader has closed the pipe: posd list | head
             raise click.exceptions.Exit(1) from error
@@ -90,7 +98,7 @@ def _message(ctx: click.Context) -> Iterator[None]:
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": READABLE_COLUMNS}
 
 
-@click.group(cls=Commands, targets=COMMANDS, context_settings=SETTINGS)
+@click.group(cls=Commands, targets=COMMANDS, aliases=ALIASES, context_settings=SETTINGS)
 @click.version_option(__version__, prog_name="posd")
 @click.option(
     "--config",

@@ -1,4 +1,4 @@
-"""`posd print` and `posd print-jobs`: display of print jobs, and start of one from a text or a document."""
+"""`posd print`: display of print jobs, and start of one from a text or a document."""
 
 import sys
 import uuid
@@ -11,8 +11,7 @@ import msgspec
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
 from posd.cli.app.completion_words import files
-from posd.cli.app.completion_words import print_jobs as print_job_ids
-from posd.cli.app.connection import Api, Reply, connect, decode, json_option
+from posd.cli.app.connection import Api, Reply, decode, json_option
 from posd.cli.app.context import context, for_print_job
 from posd.cli.app.outcome import CurrentState, Disconnected, Update, follow_print_job
 from posd.cli.app.output import Output, Pair
@@ -20,13 +19,10 @@ from posd.cli.app.parameters import check_usage, job_id
 from posd.cli.app.subject import (
     Progress,
     Subject,
-    await_end,
     deadline_in,
     find,
-    list_options,
     run,
     show_attention,
-    show_list,
     terminal_option,
     timeout_option,
 )
@@ -72,7 +68,7 @@ def next_step(job: Mapping[str, Any]) -> Advice:
 
 def attention_advice(code: str) -> Advice:
     """Return the advice on an attention of a print job."""
-    return advice("print", code) or known_advice("unknown")._replace(commands=("posd print-jobs {id}",))
+    return advice("print", code) or known_advice("unknown")._replace(commands=("posd show {id}",))
 
 
 def _end(job: Mapping[str, Any]) -> Mapping[str, str]:
@@ -150,7 +146,7 @@ def _updates(api: Api, reply: Reply, deadline: float | None) -> Iterator[Update]
 
 PRINT_JOB = Subject(
     plural="print_jobs",
-    list="posd print-jobs",
+    list="posd list --print-jobs",
     uuids=False,
     key="print_job_id",
     word="print job",
@@ -330,45 +326,16 @@ def print_(
     run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, fresh=given_id is None)
 
 
-# `posd print-jobs`: list of print jobs, or one job with its history.
-
-
-@click.command("print-jobs")
-@click.argument("identity", metavar="[ID]", required=False, shell_complete=print_job_ids())
-@list_options
-@click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as for posd print).")
-@json_option
-@click.pass_context
-def print_jobs(
-    ctx: click.Context, /, output: Output, identity: str | None, everything: bool, waiting: bool, **filters: object
-) -> None:
-    """List print jobs, the newest first.
-
-    With ID: all data of one job, with its history.
-    """
-    if identity is None:
-        check_usage("print", no_id=waiting)
-        show_list(ctx, output, PRINT_JOB, filters, everything=everything)
-        return
-    _, identity = find(ctx, output, identity, PRINT_JOB)
-    if waiting:
-        await_end(ctx, output, PRINT_JOB, {"print_job_id": identity}, None)
-    with connect(ctx) as api:
-        if output.as_json:
-            output.json(api.get(PRINT_JOB.path(identity)).raw)
+def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
+    """Write the print job at a path of the API, or only its history. Raise Problem or Unreachable."""
+    job, happened = None if only_history else api.get(path).body, api.get(f"{path}/history").body["history"]
+    if job is not None:
+        output.panel(f"{named('print job')} {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
+        if job["phase"] == "final":
+            show_end(output, job)
         else:
-            show_all(output, api, PRINT_JOB.path(identity))
-
-
-def show_all(output: Output, api: Api, path: str) -> None:
-    """Write the print job at a path of the API, with its history. Raise Problem or Unreachable."""
-    job, happened = api.get(path).body, api.get(f"{path}/history").body["history"]
-    output.panel(f"{named('print job')} {PRINT_JOB.id(job)}", job_pairs(job), "cyan")
-    if job["phase"] == "final":
-        show_end(output, job)
-    else:
-        output.line(f"now: {hint(job)}")
-    show_attention(output, PRINT_JOB, job)
+            output.line(f"now: {hint(job)}")
+        show_attention(output, PRINT_JOB, job)
     # Omit the body of a webhook, because the entry has the same fields.
     told = [{name: value for name, value in entry.items() if name != "body"} for entry in happened]
     output.table(("time", "what", "details"), words.rows(told, {}))

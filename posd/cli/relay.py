@@ -74,14 +74,12 @@ def _check(config: Config) -> None:
 @contextmanager
 def _without_rich() -> Iterator[None]:
     """Hide rich from libraries that would import it, because it takes memory and the relay does not need it."""
-    if "rich" in sys.modules:
-        yield
-        return
-    sys.modules["rich"] = None  # type: ignore[assignment]
+    hidden = sys.modules.setdefault("rich", None) is None  # type: ignore[arg-type]
     try:
         yield
     finally:
-        del sys.modules["rich"]
+        if hidden:
+            del sys.modules["rich"]
 
 
 def _unusable(problem: str) -> NoReturn:

@@ -254,7 +254,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
             raise Problem(
                 "queue_full",
                 f"cannot print: {self._turns.waiting} print jobs already wait for their terminals; nothing was "
-                "recorded. Repeat the same call when some of them are printed (posd print-jobs --open)",
+                "recorded. Repeat the same call when some of them are printed (posd list --print-jobs --open)",
             )
         at = iso(self._now())
         job = PrintJob(

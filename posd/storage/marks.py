@@ -102,7 +102,7 @@ class Restored(msgspec.Struct, frozen=True):
             parts.append(f"Of {self.by_id} only the id could be read; they are in doubt (posd list --attention).")
         if self.print_jobs_by_id:
             what = "1 print job" if self.print_jobs_by_id == 1 else f"{self.print_jobs_by_id} print jobs"
-            parts.append(f"Of {what} only the id could be read (posd print-jobs --attention).")
+            parts.append(f"Of {what} only the id could be read (posd list --print-jobs --attention).")
         if self.ids:
             parts.append(self._listed())
         if self.doubtful:

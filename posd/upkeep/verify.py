@@ -89,7 +89,7 @@ class DatabaseFinding(msgspec.Struct, frozen=True):
 _RESTORE = "stop posd, then: posd restore BACKUP (the readable part of this file is taken over)"
 _ANOTHER = "make another backup (posd backup), and restore from another one"
 _EITHER = f"if it is a backup, {_ANOTHER}; if it is posd's own database, {_RESTORE}"
-_DERIVE = "derive it again from the terminals' events: posd reprocess"
+_DERIVE = "derive it again from the terminals' events: posd quarantine --apply"
 
 #: kind -> (meaning, what to do if the file is the database)
 KINDS = {

@@ -120,7 +120,7 @@ def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person
             file.write_text(file.read_text().replace("poll_first_seconds = 10", SOON))
         with started_posd(*arguments, config=file) as waiting:
             read_until(waiting, "attention print_stuck")
-            run("status").ends(1, "posd: not well: print attention\n", "posd print-jobs --attention")
+            run("status").ends(1, "posd: not well: print attention\n", "posd list --print-jobs --attention")
             with machine.daemon_away():
                 read_until(waiting, "posd does not answer")
             read_until(waiting, "posd is back")
@@ -129,7 +129,7 @@ def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person
             stdout, stderr = waiting.communicate(timeout=PATIENCE)
         assert waiting.returncode == 1, stderr
         assert "An operator recorded that the document is not printed." in stdout
-        run("print-jobs", "stuck").ends(0, "decided by an operator: FAILED", "note: nothing came out")
+        run("show", "stuck").ends(0, "decided by an operator: FAILED", "note: nothing came out")
         run("print-jobs", "stuck", "--wait").ends(1)
         run("resolve", "stuck", "FAILED", "--note", "x").ends(1)
 
@@ -138,8 +138,12 @@ def test_a_printed_receipt_is_confirmed_and_its_record_is_sound_and_in_a_backup(
     (tmp_path / "receipt.txt").write_text("Thank you")
     done = shop.run("print", str(tmp_path / "receipt.txt")).ends(0)
     assert done.labels["proof"] == "the terminal reported it"
-    assert shop.paper(done.labels["print job"]) == "Thank you"
-    count = len(shop.run("print-jobs", "--limit", "500", "--json").document["print_jobs"])
+    identity = done.labels["print job"]  # a UUID: `show` and `await` learn from posd that it is a print job's
+    assert shop.paper(identity) == "Thank you"
+    assert shop.run("show", identity, "--json").document["print_job_id"] == identity
+    shop.run("await", identity).ends(0, "the terminal reported it")
+    shop.run("acknowledge", identity, "orphan", "--note", "x").ends(1, "orphan is not open")
+    count = len(shop.run("list", "--print-jobs", "--limit", "500", "--json").document["print_jobs"])
     shop.run("backup", str(tmp_path / "backup.db")).ends(0)
     for file in ((), (str(tmp_path / "backup.db"),)):
         report = shop.run("verify", *file, "--json").document

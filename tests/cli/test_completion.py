@@ -106,7 +106,7 @@ def test_bash_completes_data_of_the_daemon(scripts: Path, shop: Shop, payment: s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", ["posd show ", "posd terminals pin ", "posd acknowledge ", "posd print-jobs "])
+@pytest.mark.parametrize("line", ["posd show ", "posd terminals pin ", "posd acknowledge "])
 def test_without_a_daemon_nothing_is_offered_or_printed(scripts: Path, tmp_path: Path, line: str) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n')

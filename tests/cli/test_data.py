@@ -251,7 +251,7 @@ def test_verify_names_each_fault_its_meaning_and_its_cure(shop: Shop) -> None:
     assert posd("verify", config=shop.config).ends(1).lines[1:] == [
         "final_event: the final event of a payment is not one of its events",
         f"  payment {name(1)}: event 99 is not there",
-        "  What to do: derive it again from the terminals' events: posd reprocess",
+        "  What to do: derive it again from the terminals' events: posd quarantine --apply",
     ]
     document = posd("verify", "--json", config=shop.config).document
     assert (document["ok"], document["counts"]) == (False, {"final_event": 1})

@@ -99,7 +99,7 @@ OF_PRINT_JOB = f"acknowledge {JOB} --print-job outcome_corrected"
         ),
         (f"acknowledge {ID} gap", {"code": "gap"}, LEFT, ["gap is cleared.", "attention amount_differs: asked for"]),
         (f"resolve {JOB} COMPLETED", {"result": "COMPLETED"}, PRINTED, ["recorded that the document is printed."]),
-        (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, [f"    posd acknowledge --print-job {JOB} orphan"]),
+        (OF_PRINT_JOB, {"code": "outcome_corrected"}, MARKED, [f"    posd acknowledge {JOB} orphan"]),
     ],
 )
 def test_a_decision_in_a_script_is_sent_and_shown(
@@ -123,7 +123,7 @@ def test_resolve_sends_the_data_of_a_payment_that_a_restore_lost() -> None:
 
 @every("line", [f"release {ID}", f"resolve {ID} declined", f"resolve {JOB} FAILED", OF_PRINT_JOB])
 def test_a_refusal_shows_the_daemons_text_and_after_a_lost_response_success_is_possible(line: str) -> None:
-    lost = f"may have done this nevertheless. See:  posd {'print-jobs' if JOB in line else 'show'} {line.split()[1]}"
+    lost = f"may have done this nevertheless. See:  posd show {line.split()[1]}"
     for refusal, code, words in (
         (problem(409, "already_final", "the payment has already ended"), 1, "the payment has already ended"),
         (problem(404, "not_found", "no transaction is known here"), 1, "no transaction is known here"),

@@ -1,4 +1,4 @@
-"""`posd print` and `posd print-jobs`: the request, refusals, the wait, the final messages, and the list."""
+"""`posd print` and `posd list --print-jobs`: the request, refusals, the wait, the final messages, and the list."""
 
 import shlex
 import subprocess
@@ -130,7 +130,7 @@ BY_PERSON = "result: An operator recorded that the document is printed."
         (COMPLETED | {"decided_by": "poll"}, 0, ["proof: the terminal was asked"]),
         (COMPLETED | {"decided_by": "operator"}, 0, [BY_PERSON]),
         (FAILED | {"error_message": None}, 1, ["error: E7"]),
-        (COMPLETED | {"attention": [attention("outcome_corrected", "x")]}, 0, [f"    posd print-jobs {JOB}"]),
+        (COMPLETED | {"attention": [attention("outcome_corrected", "x")]}, 0, [f"    posd show {JOB}"]),
         (COMPLETED | {"status": "EATEN"}, 1, [UNKNOWN_END]),
     ],
 )
@@ -166,7 +166,7 @@ NO_MORE = "Do not print it again under another id before you know the result."
 
 def test_without_a_wait_the_command_for_the_state_is_shown() -> None:
     line, doubt = f"{THIS} --no-wait", print_job(status=None, phase="in_doubt")
-    check(line, [ACCEPTED], 0, "sent to SN-0001", f"its state: posd print-jobs {JOB}")
+    check(line, [ACCEPTED], 0, "sent to SN-0001", f"its state: posd show {JOB}")
     check(line, [answer(doubt, 201)], 4, "It may have been sent to the printer.", NO_MORE, lacks=["sent to SN"])
     check(line, [answer(UNSENT, 201)], 1)
 
@@ -174,7 +174,7 @@ def test_without_a_wait_the_command_for_the_state_is_shown() -> None:
 def test_a_possibly_printed_job_stays_open() -> None:
     """The response is a fault of posd or not posd's, or the time is over."""
     for reply in (problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html"), ACCEPTED):
-        check(f"{THIS} --timeout 0", [reply], 4, f"posd print-jobs {JOB} --wait", NO_MORE)
+        check(f"{THIS} --timeout 0", [reply], 4, f"posd await {JOB}", NO_MORE)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_standard_input_is_printed(tmp_path: Path) -> None:
     assert (done.returncode, stub.calls[0].body) == (0, b'{"document":{"text":"from a pipe"}}'), done.stderr
 
 
-# posd print-jobs
+# posd list --print-jobs
 
 
 STUCK = print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")])
@@ -208,7 +208,7 @@ def test_the_filters_are_the_filters_of_the_api() -> None:
 
 def test_the_table_has_one_row_for_each_job() -> None:
     jobs = (STUCK, DOUBTFUL, COMPLETED, FAILED, REFUSED, print_job(terminal=None, external_reference="ticket\t7"))
-    head, *rows = asked([page(*jobs)], "print-jobs").rows
+    head, *rows = asked([page(*jobs)], "list", "--print-jobs").rows
     assert head == ["created", "print job", "terminal", "reference", "state"]
     states = ("printing !print_stuck", "in doubt !in_doubt", "printed", "failed", "refused")
     assert [row[1:] for row in rows] == [
@@ -219,10 +219,10 @@ def test_the_table_has_one_row_for_each_job() -> None:
 
 def test_all_asks_page_after_page() -> None:
     script = [page(STUCK, cursor="c1"), page(COMPLETED)]
-    done, program = (asked(script, "print-jobs", "--all", *more) for more in ((), ("--json",)))
+    done, program = (asked(script, "list", "--print-jobs", "--all", *more) for more in ((), ("--json",)))
     assert (done.calls[1].path, len(done.lines)) == ("/v1/print-jobs?limit=50&cursor=c1", 3)
     assert program.lines == [reply.body.decode() for reply in script]
-    check("print-jobs", script[:1], 0, "--all shows them")
+    check("list --print-jobs", script[:1], 0, "--all shows them")
 
 
 def test_a_command_waits_for_the_end_of_a_job() -> None:

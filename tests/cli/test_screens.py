@@ -53,7 +53,7 @@ DOUBTFUL = transaction(last_search={"at": AT, "result": "none"}, attention=[atte
         (f"reconcile {ID}", ENDED["approved"], 0),
         (f"reconcile {ID}", ENDED["declined"], 1),
         ("terminals", answer({"terminals": [LOST]}), 0),
-        (f"print-jobs {JOB}", answer(FAILED), 0),
+        (f"print-jobs {JOB} --wait", answer(FAILED), 1),
         ("quarantine 12", answer(entry(12)), 0),
     ],
 )
@@ -75,8 +75,8 @@ NOTHING_OLD = ANSWERS["prune"]["200"] | {"removed": NOTHING, "kept": {}}
 @every(
     ("line", "script", "code", "words"),
     [
-        ("print-jobs", [answer({"print_jobs": [], "next_cursor": None})], 0, ["No print jobs."]),
-        ("print-jobs", [answer({"print_jobs": [LONG_JOB], "next_cursor": None})], 0, [ID[:8]]),
+        ("list --print-jobs", [answer({"print_jobs": [], "next_cursor": None})], 0, ["No print jobs."]),
+        ("list --print-jobs", [answer({"print_jobs": [LONG_JOB], "next_cursor": None})], 0, [ID[:8]]),
         ("quarantine", [page()], 0, ["The quarantine is empty."]),
         ("quarantine", [page(WIDE, entry(12346))], 0, ["1048576", "7f3c0000 ", "192.168.100.120"]),
         ("terminals", [answer({"terminals": [LOST, CLAIMED]})], 0, ["SN-1: nothing listens there", REASON]),
@@ -103,7 +103,7 @@ def test_a_screen_of_80_columns_has_the_important_text(
         (
             f"print {FILE_TO_PRINT} --json",
             [answer(print_job(), 201)],
-            ["Stopped waiting; the print job goes on.", f"posd print-jobs {JOB} --wait"],
+            ["Stopped waiting; the print job goes on.", f"posd await {JOB}"],
         ),
     ],
 )
@@ -192,14 +192,14 @@ def test_metrics_are_printed_verbatim_and_other_content_is_reported() -> None:
 
 COMMANDS = (
     *("charge 1", "preauth 1", f"reauth {ID} 1", f"capture {ID} 1", f"tip {ID} 1", f"void {ID}", f"await {ID}"),
-    *(f"abort {ID}", f"show {ID}", "list", f"print {FILE_TO_PRINT}", "print-jobs", "print-jobs receipt-1042"),
+    *(f"abort {ID}", f"show {ID}", "list", f"print {FILE_TO_PRINT}", "list --print-jobs", "show receipt-1042"),
     *(f"reconcile {ID}", f"release {ID} --note x", f"resolve {ID} declined --note x --yes"),
     *(f"resolve {ID} FAILED --note x", f"acknowledge {ID} gap --note x", "quarantine", "reprocess", "terminals"),
     *("metrics", "status", "report --timezone UTC", "clock", "backup /tmp/b.db"),
 )
 
 
-@every(("line", "code"), [("list", 3), ("charge 1", 3), (f"resolve {ID} approved --note x", 2), ("show xx", 2)])
+@every(("line", "code"), [("list", 3), ("charge 1", 3), (f"resolve {ID} approved --note x", 2), ("show a/b", 2)])
 def test_an_error_is_json_if_json_was_requested(tmp_path: Path, line: str, code: int) -> None:
     done = posd(*shlex.split(line), "--json", socket=tmp_path / "till.sock").ends(code)
     assert done.document["exit_code"] == code

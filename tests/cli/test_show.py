@@ -111,7 +111,7 @@ def test_the_list_shows_the_cure_of_each_attention_once_with_the_ids() -> None:
     assert f"    posd acknowledge {ID} conflicting_final" in lines[conflict:aside]
     assert lines[aside + 2 :] == [
         "    posd quarantine",
-        "    posd reprocess",
+        "    posd quarantine --apply",
         f"    posd acknowledge {ID} quarantined_event",
         f"    posd acknowledge {OTHER_ID} quarantined_event",
         "",
@@ -277,4 +277,4 @@ def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
     found = {"print_jobs": 1, "applied": [job | {"id": 7, "verdict": "applied"}], "differences": [difference]}
     words = ("7\treceipt-1042\tapplied\n", "were corrected: print jobs: 1\n", "receipt-1042\tstatus\tFAILED\t-\n")
     printing = [answer(result(printing=found | {"differing": 1}))]
-    check("reprocess", printing, 1, *words, "    posd print-jobs receipt-1042\n")
+    check("reprocess", printing, 1, *words, "    posd show receipt-1042\n")

@@ -76,7 +76,7 @@ RESTART = "sudo systemctl restart posd"
         (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
         (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
         (counters(attention=2), "not well: attention", "posd list --attention"),
-        (counters(print_attention=1), "not well: print attention", "posd print-jobs --attention"),
+        (counters(print_attention=1), "not well: print attention", "posd list --print-jobs --attention"),
         (lambda found: found.update(backup_at="2026-11-17T03:00:00.000Z"), "not well: backup", BACKUP),
         (lambda found: found.update(backup_at=None, uptime_seconds=200_000.0), "not well: backup", BACKUP),
     ],

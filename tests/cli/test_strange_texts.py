@@ -5,7 +5,6 @@ tests/e2e/test_strange_texts.py tests the commands themselves.
 
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +57,6 @@ def test_a_text_beside_the_result_is_one_line(capsys: pytest.CaptureFixture[str]
     written = capsys.readouterr().err
     assert_lines(written)
     assert len(written.splitlines()) == len(STRANGE)
-
-
-@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
-def test_a_document_of_a_stream_is_valid_json_in_a_line(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen, pipe = Screen(), io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", screen if terminal else io.TextIOWrapper(pipe, "latin-1"))
-    Output(as_json=True).json_line(json.dumps({"a": ALL}, ensure_ascii=False))
-    written = screen.getvalue() if terminal else pipe.getvalue().decode()
-    assert json.loads(written) == {"a": ALL}
-    if terminal:
-        assert_screen(written)
 
 
 def test_a_live_line_does_not_control_the_screen() -> None:

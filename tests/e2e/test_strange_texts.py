@@ -178,6 +178,7 @@ async def place() -> AsyncIterator[Place]:
 
 #: Arguments of one call. `{name}` stands for the id of the record with this name.
 Call = str
+RECORDS = ("approved", "declined", "refused", "doubtful", "moving", "decided", "of another", "printing", "printed")
 #: Command -> calls in this test, or the reason why the command has no calls.
 COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "run": "its log is read below",
@@ -192,17 +193,15 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "refund": ("{declined}",),
     "await": ("{approved}", "{declined}", "{refused}", "{doubtful} --timeout 0.2", "{moving} --timeout 0.5"),
     "abort": ("{moving}", "{approved}"),
-    "show": ("{approved}", "{declined}", "{refused}", "{doubtful}", "{moving}", "{decided}", "{of another}"),
-    "list": ("", "--attention", "--open", "--all"),
+    "show": tuple(f"{{{name}}}" for name in RECORDS),
+    "list": ("", "--attention", "--open", "--all", "--print-jobs", "--print-jobs --attention"),
     "report": ("--timezone UTC --metadata table", "--timezone UTC --csv --metadata table", "--timezone UTC --html -"),
     "print": ("{file} --terminal {terminal of approved} --no-wait",),
-    "print-jobs": ("", "--attention", "{printed}", "{printing}"),
     "reconcile": ("{doubtful}", "{moving}"),
     "release": ("{approved} --note x --yes",),
     "resolve": ("{approved} declined --note x --yes",),
     "acknowledge": ("{approved} gap --note x --yes", "{moving} unknown_status --note x --yes"),
-    "quarantine": ("", "1", "--all"),
-    "reprocess": ("",),
+    "quarantine": ("", "1", "--all", "--apply"),
     "terminals": ("", "--all"),
     "terminals add": ("{serial} --yes --pin {fingerprint}",),
     "terminals pin": ("{serial} --fingerprint {fingerprint}",),
@@ -240,7 +239,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
 #: Commands whose output must contain a stranger's text.
 SHOWING = (
     *("show {approved}", "await {declined}", "report --timezone UTC --metadata table"),
-    *("print-jobs {printed}", "terminals --all", "logs {log}"),
+    *("show {printed}", "terminals --all", "logs {log}"),
 )
 #: Acknowledgement of an attention that does not exist.
 ACKNOWLEDGED = {"code": SHORT, "operator": "Ana", "note": "looked"}

@@ -48,10 +48,10 @@ abort APPROVED | reconcile DOUBT | reconcile APPROVED
 resolve APPROVED approved --operator Ana --note x --yes | resolve DOUBT nonsense --operator Ana --note x
 acknowledge APPROVED gap --operator Ana --note x --yes | release APPROVED --operator Ana --note x --yes
 charge 0 | charge 11.2x | charge | void nonsense --yes | tip DECLINED 2.00 --yes | capture ODD 1.00 --yes
-print-jobs | print-jobs --json | print-jobs JOB | print-jobs JOB --json | print-jobs none | print-jobs --attention
+list --print-jobs | list --print-jobs --json | show JOB | show JOB --json | show none | list --print-jobs --attention
 print /nonexistent | resolve JOB FAILED --operator Ana --note x --yes
 quarantine | quarantine --json | quarantine 1 | quarantine 1 --json | quarantine 99
-reprocess | reprocess --json | terminals | terminals --json | terminals --all | status | status --json
+quarantine --apply | quarantine --apply --json | terminals | terminals --json | terminals --all | status | status --json
 report --date 2020-01-01 | report --date 2020-01-01 --json | report --date 2020-01-01 --csv | report --json
 report --csv | report | report --date nonsense
 config check | config check --json | config show | config show --profile | config show --json

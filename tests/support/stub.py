@@ -40,6 +40,10 @@ def problem(status: int, code: str, detail: str, extra: str = "") -> Answer:
     return Answer(status, body.encode(), "application/problem+json")
 
 
+#: Beginning of a call that asks for a print job with a payment's id: a command learns so whose id a UUID is.
+PRINT_JOB_QUESTION = ("GET", "/v1/print-jobs/7f3c")
+
+
 @dataclass
 class Stub:
     """Server that replies with the items of `script` in order, as a context manager. The server records calls in
@@ -57,8 +61,11 @@ class Stub:
             def handle_any(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {k.lower(): v for k, v in self.headers.items()}
-                stub.calls.append(Call(self.command, self.path, headers, body))
-                answer = stub.script.pop(0)
+                if (self.command, self.path[:19]) == PRINT_JOB_QUESTION:
+                    answer = problem(404, "not_found", "there is no such print job")
+                else:
+                    stub.calls.append(Call(self.command, self.path, headers, body))
+                    answer = stub.script.pop(0)
                 if answer.before is not None:
                     answer.before()
                 self.close_connection = True

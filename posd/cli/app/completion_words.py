@@ -63,11 +63,6 @@ def payments(query: str, *types: str, approved: bool = False, jobs: str | None =
     return offer(words)
 
 
-def print_jobs(query: str = "") -> Complete:
-    """Return a completion function for the ids of the newest print jobs that match."""
-    return offer(lambda ctx: _print_jobs(ctx, query))
-
-
 def _print_jobs(ctx: click.Context, query: str) -> Iterator[tuple[str, str]]:
     for item in _ask(ctx, f"/print-jobs?limit={LIMIT}&{query}")["print_jobs"]:
         yield item["print_job_id"], f"{item['terminal']} {item['status'] or item['phase']}"

@@ -108,8 +108,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Argument for the id of an open payment, or its first characters (see `posd.cli.app.subject.find`).
 id_argument = click.argument("given_id", metavar="ID", shell_complete=payments("open=true"))
-#: Argument for the id of any payment, or its first characters.
-any_id_argument = click.argument("given_id", metavar="ID", shell_complete=payments(""))
 
 
 def json_option(command: Command) -> Command:

@@ -176,13 +176,9 @@ class ExitCode(IntEnum):
 
 
 #: `result` of an outcome -> exit code.
-RESULT_CODES: Mapping[str, ExitCode] = {
-    "approved": ExitCode.DONE,
-    "declined": ExitCode.NOT_DONE,
-    "rejected": ExitCode.NOT_DONE,
-    "canceled": ExitCode.NOT_DONE,
-    "not_started": ExitCode.NOT_DONE,
-}
+RESULT_CODES: Mapping[str, ExitCode] = {"approved": ExitCode.DONE} | dict.fromkeys(
+    ("declined", "rejected", "canceled", "not_started"), ExitCode.NOT_DONE
+)
 
 #: HTTP statuses for a call that is wrong, so that a repetition fails too.
 WRONG_CALL = frozenset({400, 403, 405, 408, 413, 415, 422, 501})

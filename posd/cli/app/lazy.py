@@ -65,13 +65,14 @@ class HelpContext(click.Context):
 
 
 class LazyGroup(click.Group):
-    """A click group whose commands are imported on first use."""
+    """A click group whose commands are imported on first use. `aliases`: old names, which no list shows."""
 
     context_class = HelpContext
 
-    def __init__(self, *args: Any, targets: Targets, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, targets: Targets, aliases: Targets | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._targets = targets
+        self._aliases = aliases or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self._targets)
@@ -82,7 +83,7 @@ class LazyGroup(click.Group):
         return names + super(click.Group, self).shell_complete(ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        target = self._targets.get(cmd_name)
+        target = self._targets.get(cmd_name) or self._aliases.get(cmd_name)
         if target is None:
             return None
         module, attribute = target.split(":")

@@ -130,11 +130,6 @@ class Output:
         else:
             show(self, reply.body)
 
-    def json_line(self, document: str) -> None:
-        """With --json, write a document as received, on one line. On a terminal it is escaped."""
-        if self.as_json:
-            click.echo(escaped(document) if self.stdout.is_terminal else document.encode())
-
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """On a terminal, show the step `what` and its time until the block ends."""

@@ -5,6 +5,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
@@ -348,7 +349,7 @@ timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Stop waiting after this time (exit code 4); the payment continues.",
+    help="Stop waiting after this time (exit code 4); nothing else stops.",
 )
 
 
@@ -527,12 +528,17 @@ Found = tuple[Subject, Document]
 def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
     """Return the subject of a typed id (payments or print jobs), and the whole id.
 
-    A full UUID is not searched for. If `text` is the beginning of an id, stderr shows the whole id. Raise Failure with
-    USAGE if several ids begin with it, and with NOT_DONE if none does. Raise BadParameter for an invalid id, Problem or
-    Unreachable.
+    A whole UUID is the first subject's, unless posd knows it as another's. If `text` is the beginning of an id, stderr
+    shows the whole id. Raise Failure with USAGE if several ids begin with it, and with NOT_DONE if none does. Raise
+    BadParameter for an invalid id, Problem or Unreachable.
     """
     if (whole := whole_uuid(text)) is not None:
-        return subjects[0], whole if subjects[0].uuids else text
+        first, *others = ((subject, whole if subject.uuids else text) for subject in subjects)
+        if not others:
+            return first
+        with suppress(Unreachable), connect(ctx) as api:  # the command's own call says that posd is unreachable
+            return next((each for each in others if _knows(api, *each) and not _knows(api, *first)), first)
+        return first
     asked = [subject for subject in subjects if _can_begin(text, subject, least)]
     if not asked:
         name = "no_payment" if subjects[0].uuids else "no_print_job"
@@ -556,6 +562,13 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
     if subject.id(document) != text:
         output.note(f"{named(subject.title)} {subject.id(document)}: {_about(subject, document)}")
     return subject, subject.id(document)
+
+
+def _knows(api: Api, subject: Subject, identity: str) -> bool:
+    try:
+        return bool(api.get(subject.path(identity)).body)
+    except Problem as problem:
+        return problem.status != 404
 
 
 def _can_begin(text: str, subject: Subject, least: int) -> bool:

@@ -20,8 +20,7 @@ from posd.cli.explain.catalogue import say, translated
 from posd.config import ConfigProblem, HeaderValue, examine
 from posd.daemon.sockets import SOCKET_MODE
 from posd.records.callback_urls import CREDENTIAL, KeyFileError, load_keys
-from posd.storage import StoreError, changes
-from posd.storage.connection import identify, is_damage, open_file, refuse_lost, schema_version
+from posd.storage import StoreError, changes, connection
 from posd.storage.database_files import closed_to_us, mount_point
 from posd.terminals import trust
 from posd.upkeep import known_ca
@@ -151,9 +150,6 @@ def without_others(shop: DoctorContext, code: str, path: Path) -> CheckFinding:
 
 # Database: whether it exists and is undamaged.
 
-#: Number of SQLite operations between two checks of the time-out. They take some milliseconds.
-OPERATIONS_AT_A_TIME = 100_000
-
 KEY = "database.path"
 #: SQLite's code of an error that is not damage -> code of the finding.
 UNREAD = {sqlite3.SQLITE_BUSY: "busy", sqlite3.SQLITE_INTERRUPT: "too_large"}
@@ -176,8 +172,9 @@ def check_database(shop: DoctorContext) -> Findings:
         else:
             yield shop.unseen(path, error)
     except sqlite3.Error as error:
-        code = "damaged" if is_damage(error) else UNREAD.get(getattr(error, "sqlite_errorcode", 0), "unopened")
-        yield shop.tell(f"database.{code}", path, key=KEY if code == "damaged" else "", reason=error)
+        damaged = connection.is_damage(error)
+        code = "damaged" if damaged else UNREAD.get(getattr(error, "sqlite_errorcode", 0), "unopened")
+        yield shop.tell(f"database.{code}", path, key=KEY if damaged else "", reason=error)
 
 
 @contextmanager
@@ -194,7 +191,7 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
         shared = path.with_name(f"{path.name}-shm").exists() or (written.exists() and written.stat().st_size)
         how = "readonly_shm=1" if shared else "immutable=1"
         uri = f"file:{quote(str(path.absolute()))}?mode=ro&{how}"
-        with closing(open_file(uri, uri=True)) as db:
+        with closing(connection.open_file(uri, uri=True)) as db:
             db.execute("PRAGMA query_only = ON").close()
             yield db
 
@@ -202,14 +199,14 @@ def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
 def _missing(shop: DoctorContext) -> CheckFinding:
     files = shop.settings.database
     try:
-        refuse_lost(files.path, files.callback_key, files.witness)
+        connection.refuse_lost(files.path, files.callback_key, files.witness)
     except StoreError:
         return shop.tell("database.lost", files.path, key=KEY)
     return shop.tell("database.another" if shop.answers else "database.not_made", files.path)
 
 
 def _contents(db: sqlite3.Connection, shop: DoctorContext, path: Path) -> Findings:
-    known, (version, is_backup) = schema_version(), identify(db)
+    known, (version, is_backup) = connection.schema_version(), connection.identify(db)
     given: dict[str, Any] = {"version": version, "known": known}
     if path.stat().st_size == 0:
         code = "empty"
@@ -232,7 +229,7 @@ def _damage(db: sqlite3.Connection, seconds: float) -> str | None:
     Raise sqlite3.OperationalError (interrupted) after `seconds`.
     """
     end = time.monotonic() + seconds
-    db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
+    db.set_progress_handler(lambda: int(time.monotonic() > end), connection.OPERATIONS_AT_A_TIME)
     ((found,),) = db.execute("PRAGMA quick_check(1)").fetchall()
     return None if found == "ok" else str(found)
 

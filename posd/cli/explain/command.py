@@ -135,19 +135,14 @@ def _limits(language: Language) -> Rows:
         words = {"unit": limit.unit, "of": limit.of, **read(language)["limit"][limit.name]}
         words["count"] = f"{limit.value:,}" if language is Language.EN else str(limit.value)
         words["answer"] = words["answer"].replace("`", "")
-        words["much"] = _much(limit, words["unit"], words["count"])
+        megabytes = f"{limit.value // limits.MIB} MiB{words['unit'].removeprefix('bytes')}"
+        words["much"] = megabytes if words["unit"].startswith("bytes") else f"{words['count']} {words['unit']}"
         of_disk = limit in _OF_DISK
         section, code = ("limits", "terminal") if limit in _OF_TERMINALS else ("problem", "limit_reached")
         found = row("problem", "storage_unavailable", language) if of_disk else row(section, code, language)
         said = texts["least" if of_disk else "most"]
         means, comes = (said[field].format(**words) for field in ("means", "comes"))
         yield limit.name, replace(found, means=means, comes=comes, money=texts["any"]["money"])
-
-
-def _much(limit: limits.Limit, unit: str, count: str) -> str:
-    if unit.startswith("bytes"):
-        return f"{limit.value // limits.MIB} MiB{unit.removeprefix('bytes')}"
-    return f"{count} {unit}"
 
 
 def _events(language: Language) -> Rows:

@@ -239,13 +239,14 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(loaded.file), "profile": document}, indent=2))
         return
     output = Output(as_json=False)
-    titles = {"local": "Local network", "cloud": "Cloud"}
+    word = named if output.rich else str  # a pipe is for programs
+    titles = {"local": word("Local network"), "cloud": word("Cloud")}
     tables = dict.fromkeys((entry.edition, entry.access_mode) for entry in rows)
     for edition, access_mode in tables:
         output.table(
             (f"{titles[access_mode]}, {edition}", "method", "path", "abortable", "standing"),
             [
-                (one.operation, one.row.method, one.row.path, ABORTABLE[one.abortable], _standing(one))
+                (one.operation, one.row.method, one.row.path, ABORTABLE[one.abortable], word(_standing(one)))
                 for one in rows
                 if (one.edition, one.access_mode) == (edition, access_mode)
             ],

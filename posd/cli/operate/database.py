@@ -1,4 +1,4 @@
-"""Commands on the running daemon's database: `posd backup`, `prune`, `quarantine` and `reprocess`."""
+"""Commands on the running daemon's database: `posd backup`, `prune` and `quarantine`."""
 
 import base64
 import sqlite3
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -206,9 +206,9 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
     output.line("Their ids are kept: none of them is ever started again.")
 
 
-# `posd quarantine` and `posd reprocess`: show stored messages that could not be used, and apply them later.
+# `posd quarantine`: show stored messages that could not be used, and apply them later.
 
-#: Time-out of `reprocess` in seconds, so that a hanging call ends. The largest database needs far less.
+#: Time-out of `quarantine --apply` in seconds, so that a hanging call ends. The largest database needs far less.
 REPROCESS_SECONDS = 3600.0
 #: `channel` of a message -> name in the table (terminal API, Events).
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
@@ -222,13 +222,22 @@ MARGIN = "  "
 @click.argument("entry_id", metavar="[ID]", type=click.IntRange(min=1), required=False)
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Rows at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them (--json: one page per line).")
+@click.option("--apply", "applying", is_flag=True, help="Apply them, and check all payments and print jobs.")
 @json_option
 @click.pass_context
-def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool) -> None:
-    """Show the messages in quarantine.
+def quarantine(
+    ctx: click.Context, output: Output, entry_id: int | None, limit: int, everything: bool, applying: bool
+) -> None:
+    """Show or apply the messages in quarantine.
 
     A terminal sent them, but posd could not use them. With ID: one message, with its body.
+
+    --apply derives each payment and print job again from the terminal's messages, and corrects differences. Exit code
+    0: nothing differed. 1: posd corrected differences.
     """
+    check_usage("quarantine", all_of_them=applying and entry_id is not None)
+    if applying:
+        _apply(ctx, output)
     with connect(ctx) as api:
         if entry_id is not None:
             output.reply(api.get(f"/quarantine/{entry_id}"), show_entry)
@@ -300,15 +309,15 @@ def hex_dump(body: bytes) -> Iterator[str]:
         yield f"{offset:08x}  {part.hex(' '):<{3 * DUMP_BYTES - 1}}  |{readable}|"
 
 
-@click.command()
+@click.command(hidden=True)
 @json_option
 @click.pass_context
 def reprocess(ctx: click.Context, output: Output) -> None:
-    """Apply the messages in quarantine, and check all payments and print jobs.
+    """Apply the messages in quarantine: the old name of posd quarantine --apply."""
+    _apply(ctx, output)
 
-    posd derives each record again from the terminal's messages, and corrects differences. Exit code 0: nothing
-    differed. 1: posd corrected differences.
-    """
+
+def _apply(ctx: click.Context, output: Output) -> NoReturn:
     with connect(ctx) as api:
         words = "Stopped waiting; posd may continue with it. Run the command again to see the result."
         with interruptible(output, words), output.busy("posd derives every payment and print job again"):
@@ -322,7 +331,7 @@ def _differences(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def show_result(output: Output, result: Mapping[str, Any]) -> None:
-    """Write the results of `reprocess`, and the messages that are still in quarantine."""
+    """Write the results of `quarantine --apply`, and the messages that are still in quarantine."""
     printing = result["printing"]
     applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
     checked = {"payments": result["transactions"], "jobs": printing["print_jobs"], "skipped": result["skipped"]}
@@ -345,8 +354,7 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
         output.line(say("reprocess", "more", more=sum(counts) - len(differences)), "yellow")
     output.line("Compare them with what the till booked:", "yellow")
     for item in differences[:COMMANDS_FOR]:
-        command = "posd show" if item.get("client_transaction_id") else "posd print-jobs"
-        output.line(f"{command} {_about(item)}", indent=4)
+        output.line(f"posd show {_about(item)}", indent=4)
 
 
 def _about(item: Mapping[str, Any]) -> str:

@@ -111,16 +111,16 @@ class LineWords:
 
     def _exception(self, chain: object) -> Iterator[str]:
         for number, item in enumerate(chain if isinstance(chain, list) else [] if chain is None else [chain]):
-            why = "because of " if number else ""
+            why = say("logs", "because") if number else ""
             if not isinstance(item, Mapping):
-                yield f"{why or 'exception: '}{_cut(_value(item))}"
+                yield f"{why or named('exception') + ':'} {_cut(_value(item))}"
                 continue
             frames = item.get("frames")
             calls = [_value(call) for call in frames] if isinstance(frames, list) else []
             message = f": {_value(item['message'])}" if "message" in item else ""
-            where = f", at {calls[-1]}" if calls else ""
-            hidden = len(calls) > 1 and not self.tracebacks
-            yield f"{why}{_value(item.get('type'))}{message}{where}" + " (all calls: --traceback)" * hidden
+            where = say("logs", "at", call=calls[-1]) if calls else ""
+            hidden = f" ({named('all calls')}: --traceback)" if len(calls) > 1 and not self.tracebacks else ""
+            yield f"{why} {_value(item.get('type'))}{message}{where}{hidden}".lstrip()
             yield from (f"  {call}" for call in calls if self.tracebacks)
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
@@ -160,7 +160,8 @@ def _value(value: object) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text) - MAX_SHOWN} more characters)"
+    more = len(text) - MAX_SHOWN
+    return text if more <= 0 else f"{text[:MAX_SHOWN]}… ({say('logs', 'cut', more=more)})"
 
 
 # Source of `posd logs`: the journal, a file, standard input.

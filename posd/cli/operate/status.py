@@ -292,7 +292,7 @@ def _work(counters: Document | None, payments: Sequence[Document] | None) -> Ite
     steps = do("posd list --attention") if attention else ()
     yield StatusLine("attention", str(attention or named("none")), bool(attention), steps)
     if prints:
-        yield StatusLine("print attention", str(prints), wrong=True, steps=do("posd print-jobs --attention"))
+        yield StatusLine("print attention", str(prints), wrong=True, steps=do("posd list --print-jobs --attention"))
     if counters["open_print_jobs"]:
         yield StatusLine("print jobs", _say("open_print_jobs", count=counters["open_print_jobs"]))
     if counters["quarantine"]:

@@ -298,7 +298,7 @@ def resolve(
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("attention=true", jobs="attention=true"))
 @click.argument("code", shell_complete=attention_codes)
-@click.option("--print-job", is_flag=True, help="ID is the id of a print job; needed only if it is a UUID.")
+@click.option("--print-job", is_flag=True, hidden=True)  # old: `find` now asks posd whose id it is
 @signed
 @json_option
 @click.pass_context
@@ -307,7 +307,7 @@ def acknowledge(
 ) -> None:
     """Clear one attention of a payment or print job that an operator has checked.
 
-    CODE is the code of the attention, as posd list --attention or posd print-jobs --attention shows it.
+    CODE is the code of the attention, as posd list --attention shows it, of print jobs with --print-jobs.
     """
     subject, identity = find(ctx, output, identity, *([] if print_job else [PAYMENT]), PRINT_JOB)
     said = chosen("decide")

@@ -1,4 +1,7 @@
-"""Display of payments: updates during a wait, the end, all data of one (`posd show`), a list (`posd list`)."""
+"""Display of payments: updates during a wait, the end, all data of one (`posd show`), a list (`posd list`).
+
+`posd show` and `posd list` show print jobs too.
+"""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -6,14 +9,17 @@ from typing import Any
 
 import click
 
+from posd.cli import printing
 from posd.cli.app import parameters
-from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
+from posd.cli.app.completion_words import payments
+from posd.cli.app.connection import Api, Problem, connect, json_option
 from posd.cli.app.context import RESULT_CODES, for_transaction
 from posd.cli.app.outcome import Arrived, CurrentState, Disconnected, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, money
 from posd.cli.app.subject import (
     Progress,
     Subject,
+    await_end,
     find,
     list_options,
     show_advice,
@@ -226,23 +232,24 @@ def show_chain(output: Output, rows: Sequence[Cells]) -> None:
 
 
 @click.command()
-@any_id_argument
+@click.argument("given_id", metavar="ID", shell_complete=payments("", jobs=""))
 @click.option("--history", "only_history", is_flag=True, help="Only the history, in order.")
 @json_option
 @click.pass_context
 def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) -> None:
-    """Show everything about a payment.
+    """Show everything about a payment or a print job.
 
-    It shows the request and state, the original and the derived payments, the outcome with its evidence, the attentions
-    with advice, and the history with the operators. With --json it prints the payment alone, or with --history its
-    history alone.
+    Of a payment, it shows the request and state, the original and the derived payments, the outcome with its evidence,
+    the attentions with advice, and the history with the operators. With --json it prints the record alone, or with
+    --history its history alone.
     """
-    path = PAYMENT.path(find(ctx, output, given_id, PAYMENT)[1])
+    subject, identity = find(ctx, output, given_id, PAYMENT, printing.PRINT_JOB)
+    path, show_record = subject.path(identity), show_all if subject is PAYMENT else printing.show_all
     with connect(ctx) as api:
         if output.as_json:
             output.json(api.get(f"{path}/history" if only_history else path).raw)
             return
-        show_all(output, api, path, only_history=only_history)
+        show_record(output, api, path, only_history=only_history)
 
 
 def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
@@ -312,8 +319,28 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time, or this day.")
 @list_options
 @click.option("--totals", is_flag=True, help="Add the sums of all matches, by type, result and currency.")
+@click.option("--print-jobs", "jobs", is_flag=True, help="List print jobs, not payments.")
 @json_option
 @click.pass_context
-def list_(ctx: click.Context, /, output: Output, everything: bool, **filters: object) -> None:
-    """List payments, the newest first."""
-    show_list(ctx, output, PAYMENT, filters, everything=everything)
+def list_(ctx: click.Context, /, output: Output, everything: bool, jobs: bool, **filters: object) -> None:
+    """List payments, or print jobs, the newest first."""
+    of_payments = map(filters.get, ("phase", "result", "since", "until", "totals"))
+    parameters.check_usage("list", of_payments=jobs and any(of_payments))
+    show_list(ctx, output, printing.PRINT_JOB if jobs else PAYMENT, filters, everything=everything)
+
+
+@click.command("print-jobs", hidden=True)
+@click.argument("given_id", required=False)
+@list_options
+@click.option("--wait", is_flag=True)
+@json_option
+@click.pass_context
+def print_jobs(ctx: click.Context, /, output: Output, given_id: str | None, wait: bool, **filters: Any) -> None:
+    """List print jobs: the old name of posd list --print-jobs, with ID of posd show, with --wait of posd await."""
+    if given_id is None:
+        ctx.invoke(list_, output=output, jobs=True, **filters)
+    elif wait:
+        _, identity = find(ctx, output, given_id, printing.PRINT_JOB)
+        await_end(ctx, output, printing.PRINT_JOB, {"print_job_id": identity}, None)
+    else:
+        ctx.invoke(show, output=output, given_id=given_id, only_history=False)

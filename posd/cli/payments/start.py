@@ -10,12 +10,13 @@ import click
 from posd.base.operations import OPERATIONS, OperationType
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import payments
-from posd.cli.app.connection import id_argument, json_option
+from posd.cli.app.connection import json_option
 from posd.cli.app.output import Output
 from posd.cli.app.subject import LEAST_FOR_MONEY, await_end, deadline_in, find, run, terminal_option, timeout_option
 from posd.cli.explain.catalogue import chosen, say
 from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import operation
+from posd.cli.printing import PRINT_JOB
 
 #: Parts of the amount that have an option -> help of the option.
 PARTS: Mapping[str, str] = {
@@ -120,16 +121,15 @@ STARTS: Mapping[str, click.Command] = {row.command: _command(kind) for kind, row
 
 
 @click.command("await")
-@id_argument
+@click.argument("given_id", metavar="ID", shell_complete=payments("open=true", jobs="open=true"))
 @timeout_option
 @json_option
 @click.pass_context
 def await_(ctx: click.Context, output: Output, given_id: str, timeout: float | None) -> None:
-    """Wait for a payment's outcome.
+    """Wait for the end of a payment or a print job.
 
-    The payment may be a charge, a pre-authorization or any other operation. For an ended payment the command returns at
+    The payment may be a charge, a pre-authorization or any other operation. If it has ended, the command returns at
     once.
     """
-    _, transaction_id = find(ctx, output, given_id, PAYMENT)
-    draft = {"client_transaction_id": transaction_id, "type": None}
-    await_end(ctx, output, PAYMENT, draft, deadline_in(timeout))
+    subject, identity = find(ctx, output, given_id, PAYMENT, PRINT_JOB)
+    await_end(ctx, output, subject, {subject.key: identity, "type": None}, deadline_in(timeout))

@@ -322,8 +322,7 @@ def amount(value: Decimal | int | None) -> Markup:
 def clock(report: ReportView, row: Row, *, seconds: bool = False) -> str:
     """Return the time at which a payment counts. The date is omitted if it is the report's only day."""
     local = report.local(row["at"])
-    one = report.one_day and local.date() == report.days[0]
-    return local.strftime(("" if one else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
+    return local.strftime(("" if report.only_day(local.date()) else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))
 
 
 def _attentions(report: ReportView) -> Mapping[tuple[str, str], Sequence[tuple[Row, str]]]:

@@ -91,8 +91,7 @@ def _stacked(row: Sequence[str]) -> Cells:
 
 def _time(report: ReportView, row: Row) -> str:
     local = report.local(row["at"])
-    one = report.one_day and local.date() == report.days[0]
-    return f"{local:%H:%M:%S}" if one else f"{local:%d} {named(f'{local:%b}')} {local:%H:%M}"
+    return f"{local:%H:%M:%S}" if report.only_day(local.date()) else f"{local:%d} {named(f'{local:%b}')} {local:%H:%M}"
 
 
 def _ticket(row: Row) -> str:

@@ -89,10 +89,9 @@ class ReportView:
         start, end = parse_iso(self["since"]), parse_iso(self["until"])
         return [start + number * HOUR for number in range(-((start - end) // HOUR))]
 
-    @property
-    def one_day(self) -> bool:
-        """Whether the report covers one day, so that times need no date."""
-        return self["shift"] is None and len(self.days) == 1
+    def only_day(self, day: date) -> bool:
+        """Return whether this is the report's only day, so that a time on it needs no date."""
+        return self["shift"] is None and self.days == [day]
 
     @property
     def is_over(self) -> bool:

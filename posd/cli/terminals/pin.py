@@ -4,7 +4,6 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -47,23 +46,6 @@ class CannotAsk(Exception):
     """Error if the terminal cannot be called. The message says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class PinAddress:
-    """Address of the terminal, such as `https://192.168.1.50:6869`."""
-
-    base_url: str
-
-    @property
-    def host(self) -> str:
-        """The host. An IPv6 address is without brackets and with its scope."""
-        return unquote(urlsplit(self.base_url).hostname or "")
-
-    @property
-    def port(self) -> int:
-        """The port."""
-        return urlsplit(self.base_url).port or 443
-
-
 @click.command()
 @click.argument("serial", shell_complete=serials)
 @click.option(
@@ -90,7 +72,7 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
         matches = None if expected is None else expected == info.fingerprint_sha256
         result = {
             "terminal": serial,
-            "base_url": where.base_url,
+            "base_url": where,
             **fields(info),
             "fingerprint_sha256": info.fingerprint_sha256,
             "public_key_sha256": key,
@@ -137,11 +119,11 @@ def add(ctx: click.Context, output: Output, serial: str, address: str | None, pi
     if not yes:
         _compare(beside, "--yes --pin HEX")
     lines = [f"serial = {_quoted(serial)}", f'public_key_sha256 = "{":".join(grouped(key))}"']
-    lines += [f"base_url = {_quoted(where.base_url)}"] if address else []
+    lines += [f"base_url = {_quoted(where)}"] if address else []
     _write(output, config, file, "\n".join(["[[terminals]]", *lines, ""]))
     daemon = certificates.find(ctx, config)
     uses = daemon is not None and daemon.reload() and _is_used(ctx, serial)
-    document = {"terminal": serial, "base_url": where.base_url, "public_key_sha256": key, "file": str(file)}
+    document = {"terminal": serial, "base_url": where, "public_key_sha256": key, "file": str(file)}
     output.json(msgspec.json.encode({**document, "fingerprint_sha256": info.fingerprint_sha256, "in_use": uses}))
     output.line(say("pin", "in_use" if uses else "written", file=file))
     output.line(say("pin", "see_it_work", serial=serial))
@@ -194,7 +176,7 @@ def _is_used(ctx: click.Context, serial: str) -> bool:
 
 def _look(
     ctx: click.Context, output: Output, terminal: TerminalConfig | None, serial: str, address: str | None
-) -> tuple[PinAddress, CertificateInfo, str]:
+) -> tuple[str, CertificateInfo, str]:
     """Return a terminal's address, its certificate, and the SHA-256 of its public key. Raise Failure."""
     try:
         where = _given(address) if address else _known(ctx, terminal, serial)
@@ -222,16 +204,16 @@ def _words(error: UnusableValueError) -> str:
     return "; ".join(f"{translate(fault.reason)}; {translate(fault.cure)}" for fault in error.faults)
 
 
-def _given(text: str) -> PinAddress:
+def _given(text: str) -> str:
     """Parse --address: a host, a host with a port, or a URL. Raise UnusableValueError."""
     if "://" not in text:
         has_port = text.rpartition(":")[2].isdigit() and (text.count(":") == 1 or "]:" in text)
         bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
         text = f"https://{bare}" if has_port else f"https://{bare}:{DEFAULT_PORT}"
-    return PinAddress(values.url("https")(text, NO_FILE))
+    return values.url("https")(text, NO_FILE)
 
 
-def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> PinAddress:
+def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> str:
     """Return a terminal's address from the configuration, else from the daemon. Raise CannotAsk."""
     if terminal is not None and terminal.access_mode == "cloud":
         raise CannotAsk(say("pin", "cloud"))
@@ -249,22 +231,24 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
         raise CannotAsk(say("pin", "no_address"))
     if urlsplit(base_url).scheme == "http":
         raise CannotAsk(say("pin", "no_tls", url=base_url))
-    return PinAddress(base_url)
+    return base_url
 
 
-def _ask(where: PinAddress, terminal: TerminalConfig | None) -> bytes:
-    name = (terminal.server_name if terminal else "") or where.host.partition("%")[0]
+def _ask(where: str, terminal: TerminalConfig | None) -> bytes:
+    parts = urlsplit(where)
+    host = unquote(parts.hostname or "")  # an IPv6 address without brackets, with its scope
+    name = (terminal.server_name if terminal else "") or host.partition("%")[0]
     try:
-        return shown_certificate(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
+        return shown_certificate(host, parts.port or 443, seconds=ASK_SECONDS, server_name=name)
     except ConnectionError as error:
-        raise CannotAsk(say("pin", "no_answer", url=where.base_url, error=error)) from error
+        raise CannotAsk(say("pin", "no_answer", url=where, error=error)) from error
 
 
-def _show(output: Output, serial: str, where: PinAddress, info: CertificateInfo, key: str) -> None:
+def _show(output: Output, serial: str, where: str, info: CertificateInfo, key: str) -> None:
     days = info.days_left(datetime.now(UTC))
     left = f"{days} {named('days')}" if days >= 0 else named("it has ended")
     pairs: list[Pair] = [
-        ("shown at", where.base_url),
+        ("shown at", where),
         ("subject", info.subject or say("doctor", "empty_name")),
         ("issuer", named("itself") if info.self_signed else info.issuer),
         ("names", ", ".join((*info.names, *info.addresses)) or named("none")),

@@ -63,4 +63,4 @@ def _follow(api: Api, output: Output) -> None:
         errors.clear()
 
     for _, raw in changes(api, newest(api), away, back):
-        output.json_line(raw)
+        output.json(raw.encode())

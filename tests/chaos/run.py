@@ -6,13 +6,13 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
 from uuid import UUID
 
 from tests.chaos.plan import Fault, Kind
-from tests.chaos.shop import Line, Shop, Terminal
+from tests.chaos.shop import Shop
+from tests.support.judge import Line
 from tests.support.proxy import Lan
 
 #: Maximum number of payments that begin while a fault waits for its moment.
@@ -34,7 +34,7 @@ class Run:
         self.shop = shop
         self.plan = shop.plan
         #: Number of injected faults of each kind.
-        self.injected: Counter[str] = Counter()
+        self.injected = Counter[Kind | None]()
         self._lan_lock = asyncio.Lock()
 
     async def go(self) -> list[dict[str, Any]]:
@@ -80,69 +80,45 @@ class Run:
                 return hit or moments.begun >= latest
 
             await moments.wait(strikes)
-        await self._deeds[fault.kind](self, fault)
+        self.injected[await self._cause(fault)] += 1
 
-    async def _end_daemon(self, fault: Fault) -> None:
-        async with self.shop.daemon_lock:
-            await self.shop.end_daemon(signal.SIGTERM if fault.kind is Kind.DAEMON_STOP else signal.SIGKILL)
-            self.injected[fault.kind] += 1
-            await asyncio.sleep(fault.seconds)
-            await self.shop.daemon.start()
-
-    async def _kill_daemon_at_point(self, fault: Fault) -> None:
-        async with self.shop.daemon_lock:
-            await self.shop.end_daemon(signal.SIGKILL)
-            self.injected[Kind.DAEMON] += 1
-            reached = await self.shop.start_dying_daemon(fault.detail)
-            self.injected[fault.kind if reached else Kind.DAEMON] += 1
-            await self.shop.daemon.start()
-
-    async def _cut_power(self, fault: Fault) -> None:
-        terminal = self._terminal(fault)
-        async with terminal.power:
-            await terminal.simulator.power_off()
-            self.injected[fault.kind] += 1
-            await asyncio.sleep(fault.seconds)
-            await terminal.simulator.switchboard.set_powered(True)
-
-    async def _kill_till(self, fault: Fault) -> None:
-        self.injected[fault.kind] += self.shop.tills[fault.target].kill()
-
-    async def _break_lan(self, fault: Fault) -> None:
-        async with self._lan_lock:
-            self.shop.lan_up_since = float("inf")
-            await self._cut_off(self.shop.lan, fault)
-            self.shop.lan_up_since = time.monotonic()
-
-    async def _break_callbacks(self, fault: Fault) -> None:
-        async with self._lan_lock:
-            await self._cut_off(self.shop.callbacks_lan, fault)
-
-    async def _hide_terminal(self, fault: Fault) -> None:
-        terminal = self._terminal(fault)
-        async with terminal.cable:
-            await self._cut_off(terminal.lan, fault)
-
-    def _terminal(self, fault: Fault) -> Terminal:
-        return self.shop.terminals[self.plan.terminals[fault.target]]
-
-    async def _cut_off(self, lan: Lan, fault: Fault) -> None:
-        open_ones, new_ones = fault.detail.split()
-        lan.down(cut=open_ones == "cut", refuse=new_ones == "refuse")
-        await asyncio.sleep(fault.seconds)
-        lan.up()
-        self.injected[fault.kind] += 1
-
-    _deeds: Mapping[Kind, Callable[["Run", Fault], Awaitable[None]]] = {
-        Kind.DAEMON: _end_daemon,
-        Kind.DAEMON_AT_POINT: _kill_daemon_at_point,
-        Kind.DAEMON_STOP: _end_daemon,
-        Kind.TERMINAL: _cut_power,
-        Kind.TILL: _kill_till,
-        Kind.LAN: _break_lan,
-        Kind.CALLBACKS: _break_callbacks,
-        Kind.UNREACHABLE: _hide_terminal,
-    }
+    async def _cause(self, fault: Fault) -> Kind | None:
+        """Cause a fault, and end it. Return its kind, or None if nothing was there to be killed."""
+        shop = self.shop
+        match fault.kind:
+            case Kind.DAEMON | Kind.DAEMON_STOP:
+                async with shop.daemon_lock:
+                    await shop.end_daemon(signal.SIGTERM if fault.kind is Kind.DAEMON_STOP else signal.SIGKILL)
+                    await asyncio.sleep(fault.seconds)
+                    await shop.daemon.start()
+            case Kind.DAEMON_AT_POINT:
+                async with shop.daemon_lock:
+                    await shop.end_daemon(signal.SIGKILL)
+                    self.injected[Kind.DAEMON] += 1
+                    reached = await shop.start_dying_daemon(fault.detail)
+                    await shop.daemon.start()
+                return fault.kind if reached else Kind.DAEMON
+            case Kind.TERMINAL:
+                terminal = shop.terminals[self.plan.terminals[fault.target]]
+                async with terminal.power:
+                    await terminal.simulator.power_off()
+                    await asyncio.sleep(fault.seconds)
+                    await terminal.simulator.switchboard.set_powered(True)
+            case Kind.TILL:
+                return fault.kind if shop.tills[fault.target].kill() else None
+            case Kind.LAN:
+                async with self._lan_lock:
+                    shop.lan_up_since = float("inf")
+                    await _cut_off(shop.lan, fault)
+                    shop.lan_up_since = time.monotonic()
+            case Kind.CALLBACKS:
+                async with self._lan_lock:
+                    await _cut_off(shop.callbacks_lan, fault)
+            case Kind.UNREACHABLE:
+                terminal = shop.terminals[self.plan.terminals[fault.target]]
+                async with terminal.cable:
+                    await _cut_off(terminal.lan, fault)
+        return fault.kind
 
     # The end.
 
@@ -194,3 +170,10 @@ class Run:
         reply = await self.shop.daemon.call("POST", "/reprocess", socket=self.shop.daemon.admin_socket)
         if reply.status != 200 or reply.json["differing"] or reply.json["applied"]:
             self.shop.faults.append(f"reprocess answered {reply.status}: {reply.body.decode()}")
+
+
+async def _cut_off(lan: Lan, fault: Fault) -> None:
+    open_ones, new_ones = fault.detail.split()
+    lan.down(cut=open_ones == "cut", refuse=new_ones == "refuse")
+    await asyncio.sleep(fault.seconds)
+    lan.up()

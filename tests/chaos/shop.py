@@ -18,6 +18,7 @@ from tests.chaos.plan import Plan
 from tests.chaos.till import Till
 from tests.support.certificates import issued
 from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
+from tests.support.judge import Line
 from tests.support.proxy import Lan, Proxy
 from tests.support.simulated import undelivered
 
@@ -25,6 +26,8 @@ from tests.support.simulated import undelivered
 #: program can take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
+#: Factor by which terminals are faster than people.
+SPEED = 40.0
 #: Lines of a terminal's ledger after which it has ended a payment.
 ENDS = ("final", "forgotten", "over")
 #: Maximum time until the daemon reaches its crash point, in seconds. The daemon rarely reaches some points.
@@ -55,8 +58,6 @@ connect_timeout_seconds = 0.7
 reply_timeout_seconds = 1.5
 """
 
-Line = dict[str, Any]
-
 
 class Away(Exception):
     """Error of a daemon that cannot respond, because its storage fails or it is stopping."""
@@ -75,12 +76,15 @@ class Moments:
     def tell(self, name: str, line: Line) -> None:
         """Handle a line of a ledger."""
         self.begun += line["kind"] == "intent"
-        self._wake(name, line)
+        for wanted, future in self._waiting:
+            if not future.done() and (self.over or wanted(name, line)):
+                future.set_result(None)
+        self._waiting = [entry for entry in self._waiting if not entry[1].done()]
 
     def end(self) -> None:
         """Record that all tills have finished."""
         self.over = True
-        self._wake("", {"kind": ""})
+        self.tell("", {"kind": ""})
 
     async def wait(self, wanted: Callable[[str, Line], bool]) -> None:
         """Wait for a wanted line or for the end."""
@@ -88,12 +92,6 @@ class Moments:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append((wanted, future))
             await future
-
-    def _wake(self, name: str, line: Line) -> None:
-        for wanted, future in self._waiting:
-            if not future.done() and (self.over or wanted(name, line)):
-                future.set_result(None)
-        self._waiting = [entry for entry in self._waiting if not entry[1].done()]
 
 
 @dataclass
@@ -123,10 +121,9 @@ class Terminal:
 class Shop:
     """The parts of a run around the daemon. The parts start with `open` and end with the block."""
 
-    def __init__(self, plan: Plan, directory: Path, speed: float) -> None:
+    def __init__(self, plan: Plan, directory: Path) -> None:
         self.plan = plan
         self.directory = directory
-        self.speed = speed
         self.moments = Moments()
         self.lan = Lan()
         self.callbacks_lan = Lan()
@@ -134,15 +131,10 @@ class Shop:
         self.daemon = Daemon(directory)
         self.daemon_lock = asyncio.Lock()
         self.terminals: dict[str, Terminal] = {}
+        payments = [[payment for payment in plan.payments if payment.till == number] for number in range(plan.tills)]
         self.tills = [
-            Till(
-                f"till-{number}",
-                [payment for payment in plan.payments if payment.till == number],
-                self.daemon,
-                self.moments.tell,
-                self._meet,
-            )
-            for number in range(plan.tills)
+            Till(f"till-{number}", mine, self.daemon, self.moments.tell, self._meet)
+            for number, mine in enumerate(payments)
         ]
         #: Unexpected faults.
         self.faults: list[str] = []
@@ -174,7 +166,7 @@ class Shop:
                 certificate=leaf.certificate,
                 private_key=leaf.private_key,
                 trust=self.daemon.ca,
-                speed=self.speed,
+                speed=SPEED,
                 seed=self.plan.seed,
                 delivery_timeout=3,
                 unruly=serial in self.plan.unruly,

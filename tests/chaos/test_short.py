@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from copy import deepcopy
@@ -15,21 +16,24 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.__main__ import Report, make_run
-from tests.chaos.books import Books, Case, Line, cases, compare
+from tests.chaos.__main__ import make_run
+from tests.chaos.books import Books, cases, compare
 from tests.chaos.plan import Kind, make_plan
+from tests.support.judge import Case, Line
+
+#: Numbers of injected faults by kind, findings, and records of a run.
+Made = tuple[Counter[str], list[str], Books]
 
 PAYMENTS, TERMINALS, TILLS = 36, 3, 3
 SEED = 52
 
 
 @pytest.fixture(scope="module")
-def made() -> Iterator[tuple[Report, Books]]:
-    """Make a run. Return the report and the ledgers."""
+def made() -> Iterator[Made]:
+    """Make a run. Return the number of faults of each kind, the findings and the records."""
     directory = Path(tempfile.mkdtemp(prefix="posd-chaos-"))
-    report, books = asyncio.run(make_run(make_plan(SEED, PAYMENTS, TERMINALS, TILLS), directory))
-    yield report, books
-    if report.good:
+    yield (result := asyncio.run(make_run(make_plan(SEED, PAYMENTS, TERMINALS, TILLS), directory)))
+    if not result[1]:
         shutil.rmtree(directory)
 
 
@@ -49,16 +53,15 @@ def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_doubled_or_wrong(made: tuple[Report, Books]) -> None:
-    report, books = made
-    assert report.good, f"{report}\nledgers, log and database: {report.directory}"
+def test_nothing_is_lost_doubled_or_wrong(made: Made) -> None:
+    _, findings, books = made
+    assert not findings, f"ledgers, log and database are beside {books.database}"
     assert len({line["id"] for ledger in books.tills for line in ledger}) == PAYMENTS
 
 
 @pytest.mark.slow
-def test_every_kind_of_fault_was_injected(made: tuple[Report, Books]) -> None:
-    report, _ = made
-    assert not [kind for kind in Kind if not report.injected[kind]], report
+def test_every_kind_of_fault_was_injected(made: Made) -> None:
+    assert not [kind for kind in Kind if not made[0][kind]], made[0]
 
 
 class Records:
@@ -69,7 +72,7 @@ class Records:
             books,
             **{name: deepcopy(getattr(books, name)) for name in ("terminals", "tills", "transactions", "sales")},
         )
-        charged = [case for case in cases(self.books).values() if case.charges and case.heard and not case.resolved]
+        charged = [case for case in cases(self.books).values() if case.charges and case.told and not case.resolved]
         self.case, self.other = [case for case in charged if not self.lines("abort", case)][:2]
         assert self.case.shown is not None
         self.shown = self.case.shown
@@ -113,6 +116,11 @@ class Records:
         """Make the payment open in posd."""
         self.shown.update(phase=phase, outcome=None, attention=[{"code": code} for code in attention])
 
+    def never_end(self, phase: str, *attention: str) -> None:
+        """Make the payment open at the terminal and in posd."""
+        self.remove("final")
+        self.leave_open(phase, *attention)
+
     def charge_more(self) -> None:
         """Make terminal and posd agree on an amount that the till did not request."""
         more = float(self.lines("final")[0]["amount"]) + 1
@@ -131,57 +139,44 @@ class Records:
         self.forget()
 
 
-#: Falsification, kind of the finding, and a part of the finding's text.
-TAMPERINGS: tuple[tuple[Callable[[Records], None], str, str], ...] = (
-    (Records.forget, "lost", "posd does not know a charged payment"),
-    (Records.forget, "lost", "posd does not know a payment that it has shown to the till"),
-    (Records.forget, "wrong", "only in the database or only in the list"),
-    (Records.send_unknown, "lost", "posd does not know a sent payment"),
-    (lambda records: records.end_as(result="declined"), "lost", "posd has declined, and the terminal has APPROVAL"),
-    (lambda records: records.set("outcome", result="canceled"), "lost", "the till received canceled"),
-    (
-        lambda records: records.repeat("attempt", event_id="another", result=200),
-        "lost",
-        "and has lost it",
-    ),
-    (lambda records: records.leave_open("active"), "lost", "without an attention"),
-    (lambda records: records.repeat("start"), "doubled", "2 start requests reached terminals"),
-    (Records.start_twice, "doubled", "replied 201 to the till more than once"),
-    (lambda records: records.repeat("final"), "doubled", "charged the payment 2 times"),
+#: Falsification, and a part of the finding.
+TAMPERINGS: tuple[tuple[Callable[[Records], None], str], ...] = (
+    (Records.forget, "posd does not know a payment with 1 starts and 1 charges"),
+    (Records.forget, "only in the database or only in the list"),
+    (Records.send_unknown, "posd does not know a payment with 1 starts and 0 charges"),
+    (lambda records: records.end_as(result="declined"), "and posd has ('declined', 'APPROVAL'"),
+    (lambda records: records.set("outcome", result="canceled"), "the till received canceled"),
+    (lambda records: records.repeat("attempt", event_id="another", result=200), "and has lost it"),
+    (lambda records: records.leave_open("active"), "and posd has None (active)"),
+    (lambda records: records.never_end("active"), "with the attentions set()"),
+    (lambda records: records.repeat("start"), "2 start requests reached terminals"),
+    (Records.start_twice, "replies 201 were sent to the till"),
+    (lambda records: records.repeat("final"), "2 final events were made by the terminal"),
     (
         lambda records: records.books.sales.update({records.case.id: "basket", records.other.id: "basket"}),
-        "doubled",
-        "the sale was charged 2 times",
+        "the sale basket was charged 2 times",
     ),
-    (lambda records: records.remove("final"), "wrong", "the terminal has no end"),
-    (lambda records: records.end_as(transaction_reference="another"), "wrong", "posd has the approval"),
-    (Records.charge_more, "wrong", "and the terminal charged"),
+    (lambda records: records.remove("final"), "the terminal has no end"),
     (
-        lambda records: records.repeat("outcome", kind="refused", code="sale_conflict"),
-        "wrong",
-        "and recorded or sent it",
+        lambda records: records.end_as(transaction_reference="another"),
+        "and posd has ('approved', 'APPROVAL', 'another'",
     ),
-    (lambda records: records.leave_open("in_doubt", "in_doubt"), "wrong", "is open after the last search"),
-    (lambda records: records.leave_open("starting", "in_doubt"), "wrong", "the payment is still starting"),
-    (lambda records: records.set("outcome", reference="another"), "wrong", "the till received another reference"),
-    (
-        lambda records: records.set("final", charged=False),
-        "wrong",
-        "the customer was not charged, and the till received approved",
-    ),
-    (lambda records: records.end_as(result="declined"), "wrong", "without a correction"),
+    (Records.charge_more, "and the terminal charged"),
+    (lambda records: records.repeat("outcome", kind="refused", code="sale_conflict"), "and recorded or sent it"),
+    (lambda records: records.leave_open("in_doubt", "in_doubt"), "and posd has None (in_doubt)"),
+    (lambda records: records.never_end("starting", "anything"), "the payment is open (starting"),
+    (lambda records: records.set("outcome", transaction_reference="another"), "the till received another reference"),
+    (lambda records: records.set("final", charged=False), "the terminal made 0 charges, and posd has approved"),
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tamper", "kind", "what"), TAMPERINGS)
-def test_the_comparison_finds_each_falsification(
-    made: tuple[Report, Books], tamper: Callable[[Records], None], kind: str, what: str
-) -> None:
-    records = Records(made[1])
+@pytest.mark.parametrize(("tamper", "what"), TAMPERINGS)
+def test_the_comparison_finds_each_falsification(made: Made, tamper: Callable[[Records], None], what: str) -> None:
+    records = Records(made[2])
     tamper(records)
     found = compare(records.books)
-    assert [finding for finding in found if finding.kind == kind and what in finding.what], found
+    assert [finding for finding in found if what in finding], found
 
 
 _REPEATED = """
@@ -200,28 +195,29 @@ VALUES ('', 'transaction', :id, 'event', 'final', 'declined', '["outcome_correct
 _REMOVED = """
 INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_on) VALUES (:id, '', 'approved', '')
 """
-#: Statement for the payment `:id`, kind of the finding, and a part of the finding's text.
+#: Statement for the payment `:id`, and a part of the finding.
 DATABASE_TAMPERINGS = (
-    ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "wrong", "CHECK constraint failed"),
-    ("DELETE FROM transactions WHERE client_transaction_id = :id", "wrong", "missing row of transactions"),
-    ("DELETE FROM events WHERE client_transaction_id = :id", "lost", "and has lost it"),
-    (_REPEATED, "wrong", "has an event 2 times"),
-    (_REFUSED, "wrong", "posd refused an event: not an event"),
-    ("INSERT INTO leases VALUES ('SN-9999', :id)", "wrong", "the ended payment still holds its terminal"),
-    (_CHANGED, "wrong", "the outcome changed from approved to declined"),
-    (_REMOVED, "lost", "retention removed the payment too early"),
+    ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "CHECK constraint failed"),
+    ("UPDATE transactions SET phase = 'active' WHERE client_transaction_id = :id", "without an outcome, or the rev"),
+    ("DELETE FROM transactions WHERE client_transaction_id = :id", "missing row of transactions"),
+    ("DELETE FROM events WHERE client_transaction_id = :id", "and has lost it"),
+    (_REPEATED, "has an event twice"),
+    (_REFUSED, "posd refused an event: not an event"),
+    ("INSERT INTO leases VALUES ('SN-9999', :id)", "the ended payment still holds its terminal"),
+    (_CHANGED, "the outcome changed from approved to declined"),
+    (_REMOVED, "retention removed the payment too early"),
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("statement", "kind", "what"), DATABASE_TAMPERINGS)
+@pytest.mark.parametrize(("statement", "what"), DATABASE_TAMPERINGS)
 def test_the_comparison_finds_each_falsification_of_the_database(
-    made: tuple[Report, Books], tmp_path: Path, statement: str, kind: str, what: str
+    made: Made, tmp_path: Path, statement: str, what: str
 ) -> None:
-    records = Records(made[1])
+    records = Records(made[2])
     records.books.database = Path(shutil.copy(records.books.database, tmp_path / "posd.db"))
     with closing(sqlite3.connect(records.books.database)) as db, db:
         db.execute("PRAGMA ignore_check_constraints = ON")
         assert db.execute(statement, {"id": records.case.id}).rowcount > 0
     found = compare(records.books)
-    assert [finding for finding in found if finding.kind == kind and what in finding.what], found
+    assert [finding for finding in found if what in finding], found

@@ -8,9 +8,8 @@ outcome. After a kill the till continues with the same ids. Lines of the ledger:
 | `intent`  | the till is about to start a payment: id                             |
 | `again`   | a restarted till continues with an id                                |
 | `answer`  | posd replied to a start with a transaction: id, status, phase        |
-| `problem` | posd refused a start and recorded nothing: id, status, code          |
 | `abort`   | posd replied to an abort: id, status, code                           |
-| `outcome` | the payment has ended: id, result, reference                         |
+| `outcome` | the payment has ended: id, result, transaction_reference             |
 | `refused` | the till has given up a payment that posd has not recorded: id, code |
 """
 
@@ -108,12 +107,10 @@ class Till:
         while True:
             calls = [self._call("PUT", path, payment.request) for _ in range(1 + payment.twice)]
             replies = await asyncio.gather(*calls)
-            for reply in replies:
-                if reply.status in (200, 201):
-                    self._write("answer", payment, status=reply.status, phase=reply.json["phase"])
-                else:
-                    self._write("problem", payment, status=reply.status, code=reply.json["code"])
-            if any(reply.status in (200, 201) for reply in replies):
+            taken = [reply for reply in replies if reply.status in (200, 201)]
+            for reply in taken:
+                self._write("answer", payment, status=reply.status, phase=reply.json["phase"])
+            if taken:
                 return True
             problem = replies[-1].json
             match problem["code"]:
@@ -155,7 +152,8 @@ class Till:
             reply = await self._call("GET", f"/transactions/{payment.id}/outcome?timeout={LOOK_SECONDS}")
             if reply.status == 200:
                 outcome = reply.json
-                self._write("outcome", payment, result=outcome["result"], reference=outcome["transaction_reference"])
+                said = {name: outcome[name] for name in ("result", "transaction_reference")}
+                self._write("outcome", payment, **said)
                 if outcome["result"] == "not_started":
                     await asyncio.sleep(self._patience)
                     self._patience = min(MAX_PERSON_SECONDS, 2 * self._patience)

@@ -76,7 +76,7 @@ READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
     ("raw_response", "ticket_number"): lambda event: event.raw_response and event.raw_response.ticket_number,
 }
 #: Members of an acknowledgement with the payment's id, and all members that it must have exactly once.
-ECHOED = (("client_transaction_id",), ("operation", "client_transaction_id"))
+ECHOED: tuple[tuple[str, ...], ...] = (("client_transaction_id",), ("operation", "client_transaction_id"))
 ACKNOWLEDGED_ONCE = (("status",), ("terminal", "serialNumber"), *ECHOED)
 
 

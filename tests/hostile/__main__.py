@@ -1,17 +1,17 @@
 """Attack a daemon and measure the effects. Exit code 1 if a bound is exceeded."""
 
 import argparse
-import asyncio
-import signal
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.hostile.attacker import LAST
 from tests.hostile.attacks import ATTACKS, TOGETHER
-from tests.hostile.run import Result, Run
+from tests.hostile.run import Run
 from tests.hostile.shop import open_shop
+from tests.support.command import execute
+from tests.support.figures import show
+from tests.support.webhooks import faults
 
 #: Attacks by admitted tills and terminals are last, because these attackers may leave more memory in use than
 #: strangers.
@@ -22,36 +22,28 @@ WARM_UP_SECONDS = 5.0
 TERMINALS = 4
 
 
-async def measure(names: Sequence[str], seconds: float, directory: Path) -> list[Result]:
-    """Measure attacks in turn on one daemon."""
-    results = []
-    async with open_shop(directory, TERMINALS) as shop:
-        run = Run(shop, nice=LAST)
-        await run.warm_up(min(WARM_UP_SECONDS, seconds))
-        for name in names:
-            results.append(await run.attack(name, TOGETHER.get(name, [name]), seconds / 2, seconds))
-            print(results[-1], *(f"BROKEN: {item[:300]}" for item in results[-1].broken), sep="\n", flush=True)
-    faults = [line for line in shop.daemon.lines if line.get("level") in ("error", "critical")]
-    if faults:
-        results[-1].broken.append(f"faults in the log: {faults[:3]}")
-        print(results[-1].broken[-1])
-    return results
-
-
-def main() -> int:
-    """Parse the command line, run the attacks, print the measurements."""
+async def command() -> int:
+    """Run the attacks in turn on one daemon. Print the measurements."""
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30, help="of each attack; half as long is quiet before it")
     parser.add_argument("--attack", action="append", choices=ALL, help="repeatable; all without it")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends the attackers like Ctrl-C
+    results = []
     with tempfile.TemporaryDirectory(prefix="posd-hostile-", dir="/tmp") as directory:
-        try:
-            results = asyncio.run(measure(options.attack or ALL, options.seconds, Path(directory)))
-        except KeyboardInterrupt:
-            return 130
-    return 1 if any(result.broken for result in results) else 0
+        async with open_shop(Path(directory), TERMINALS) as shop:
+            run = Run(shop, nice=LAST)
+            await run.warm_up(min(WARM_UP_SECONDS, options.seconds))
+            for name in options.attack or ALL:
+                result = await run.attack(name, TOGETHER.get(name, [name]), options.seconds / 2, options.seconds)
+                results.append(result)
+                print(f"{name}: {dict(sorted(result.counts.items()))}", flush=True)
+        results[-1].faults.extend(f"a fault in the log: {line}" for line in faults(shop.daemon))
+    columns = [figure.name for figure in results[0].figures]
+    show(("attack", *columns), ([item.name, *(f"{x.median:.3g}" for x in item.figures)] for item in results))
+    broken = [f"{result.name}: {fault}" for result in results for fault in result.faults]
+    print(*broken, sep="\n")
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(execute(command()))

@@ -1,48 +1,51 @@
-"""Process of an attacker (`python -m tests.hostile.attacker NAME OPTION... ADDRESS...`).
+"""Process of an attacker (`python -m tests.hostile.attacker NAME NICE FIELDS`). FIELDS: fields of `Attacker` as JSON.
 
 The attacker represents another machine of the network. That machine has its own processor, so the process runs with the
-lowest priority (`--nice`). At its end the process prints its counts as one JSON document.
+lowest priority. At its end the process prints its counts as one JSON document.
 """
 
-import argparse
 import asyncio
 import json
 import logging
 import os
-from pathlib import Path
+import sys
 
-from tests.hostile.attacks import ATTACKS, keep_on
-from tests.hostile.wire import Attacker
+from tests.hostile.attacks import ATTACKS
+from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, Attacker
 
 #: Idle priority. Other machines take no processor time from posd, so attackers use only idle time.
 LAST = 19
 
 
-def main() -> None:
-    """Attack until the input ends."""
-    parser = argparse.ArgumentParser(prog="python -m tests.hostile.attacker")
-    parser.add_argument("name", choices=list(ATTACKS))
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--path", required=True)
-    parser.add_argument("--body", type=Path, required=True)
-    parser.add_argument("--socket", required=True)
-    parser.add_argument("--nice", type=int, required=True)
-    parser.add_argument("sources", nargs="+")
-    options = parser.parse_args()
-    os.nice(options.nice)
-    if options.nice == LAST:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    logging.disable()  # asyncio logs broken connections
-    attacker = Attacker(options.port, options.sources, options.path, options.body.read_bytes(), options.socket)
+async def attack(name: str, attacker: Attacker) -> None:
+    """Attack with all workers of one process until the input ends. The workers end with the process."""
+    kind = ATTACKS[name]
 
-    async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # broken connections
-        await keep_on(attacker, options.name)
-        os.write(1, json.dumps(attacker.counts).encode())
-        os._exit(0)  # the process ends at once, like a machine that is switched off
+    async def work() -> None:
+        while True:
+            try:
+                await kind.once(attacker)
+                attacker.counts["done"] += 1
+            except CUT_OFF:
+                attacker.counts["cut off"] += 1
+                await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(kind.rest)
 
-    asyncio.run(run())
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, _context: None)  # broken connections
+    workers = [asyncio.create_task(work()) for _ in range(max(1, kind.workers // kind.processes))]
+    told = loop.run_in_executor(None, sys.stdin.read)
+    done, _ = await asyncio.wait([told, *workers], return_when=asyncio.FIRST_COMPLETED)
+    for ended in done:
+        ended.result()
+    os.write(1, json.dumps(attacker.counts).encode())
+    os._exit(0)  # the process ends at once, like a machine that is switched off
 
 
 if __name__ == "__main__":
-    main()
+    name, nice, fields = sys.argv[1:]
+    os.nice(int(nice))
+    if int(nice) == LAST:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    logging.disable()  # asyncio logs broken connections
+    asyncio.run(attack(name, Attacker(**json.loads(fields))))

@@ -1,13 +1,13 @@
-"""Attacks on posd. An attack has an action, which one worker repeats on one connection, and the number of workers."""
+"""Attacks on posd, in one table. One worker of an attack repeats it on one connection after the other."""
 
 import asyncio
 import json
 import socket
 import ssl
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from zeroconf import DNSAddress, DNSOutgoing, DNSPointer, DNSService, DNSText
@@ -16,7 +16,7 @@ from zeroconf.const import _FLAGS_QR_RESPONSE, _TYPE_A, _TYPE_PTR, _TYPE_SRV, _T
 from posd.base import limits
 from posd.config.schema import LEAST_BODY_BYTES
 from tests.hostile.shop import LONG_CHAIN, TYPE
-from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, HOST, PATIENCE, Attacker, client_hello, forged, head, whole
+from tests.hostile.wire import HOST, PATIENCE, Attacker, Streams, client_hello, forged, head, trusting, whole
 
 #: Seconds between two bytes of slow senders.
 DRIP_SECONDS = 0.5
@@ -47,15 +47,109 @@ GARBAGE = (
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
 #: Endless SETTINGS and PING frames.
 HTTP2_FRAMES = (bytes.fromhex("000000040000000000") + bytes.fromhex("000008060000000000") + bytes(8)) * 2000
-
+#: Header lines that HTTP does not permit.
+MALFORMED = (b"x y: z", b"x : y", b"host: another", b"x: y\n", b"transfer-encoding: gzip", b"\0: y")
 
 #: Announced instance names: names that the mDNS library refuses, names in upper or lower case, and wrong types.
 ANNOUNCED = (f"a\r\n.{TYPE}", f"a.{TYPE}\r\n.", f"B.{TYPE.upper()}", "c._other._tcp.local.", "local.", f"d\x00.{TYPE}")
 #: Seconds between two packets of one worker. A LAN carries some hundred packets a second.
 ANNOUNCED_SECONDS = 0.02
 
+#: Reaction of an attacker after each piece that it has sent on a connection.
+Then = Callable[[Attacker, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[object]]
 
-async def announcements(attacker: Attacker) -> None:
+
+def drip(drop: bytes) -> Then:
+    """Return a reaction that sends single bytes slowly (slow-loris)."""
+
+    async def then(_attacker: Attacker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not reader.at_eof():
+                writer.write(drop)
+                await writer.drain()
+                await asyncio.wait({asyncio.ensure_future(reader.read(1000))}, timeout=DRIP_SECONDS)
+
+    return then
+
+
+def pump(piece: Callable[[Attacker], bytes], *, deaf: float | None = None) -> Then:
+    """Return a reaction that sends a piece without end. With `deaf` the attacker never reads, and keeps the connection
+    for this many seconds afterwards.
+    """
+
+    async def then(attacker: Attacker, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if deaf is not None:
+            writer.transport.pause_reading()
+        await attacker.pump(writer, piece(attacker))
+        await asyncio.sleep(deaf or 0)
+
+    return then
+
+
+def _small(path: str) -> bytes:
+    return whole(path, SMALL)
+
+
+def _get(path: str, *fields: str) -> bytes:
+    return head(path, *fields, method="GET")
+
+
+def _put(length: int) -> bytes:
+    """Return the head of a start under a new id."""
+    fields = ("content-type: application/json", f"content-length: {length}")
+    return head(f"/v1/transactions/{uuid4()}", *fields, method="PUT")
+
+
+def _voids(_attacker: Attacker) -> Iterable[bytes]:
+    """Yield a refused void, each time under a new id. The payment has thousands of operations."""
+    void = json.dumps({"type": "void", "terminal": "SN-1", "original": LONG_CHAIN}).encode()
+    return (_put(len(void)) + void for _ in range(REPLAYS))
+
+
+def _searches(attacker: Attacker) -> Iterable[bytes]:
+    """Yield searches and aborts of one payment."""
+    identity = attacker.path.split("/")[3]
+    return [whole(f"/v1/transactions/{identity}/{call}", b"{}") for call in ("reconcile", "abort")] * REPLAYS
+
+
+def _new_events(attacker: Attacker) -> Iterable[bytes]:
+    """Yield different events of one payment."""
+    event = json.loads(attacker.body)
+    bodies = (json.dumps(event | {"event_id": str(uuid4())}).encode() for _ in range(REPLAYS))
+    return (whole(attacker.path, body) for body in bodies)
+
+
+def _written_anew(attacker: Attacker) -> Iterable[bytes]:
+    """Yield a callback of a terminal. Each attempt has the members in another order, and has its number."""
+    event = json.loads(attacker.body)
+    bodies = (json.dumps(event | {"attempt": number}, sort_keys=True).encode() for number in range(REPLAYS))
+    return (whole(f"https://stranger.example{attacker.path}", body) for body in bodies)
+
+
+def _heavy_events(attacker: Attacker) -> Iterable[bytes]:
+    """Yield an event of the largest accepted size repeatedly. The event has much JSON, partly damaged."""
+    filling = attacker.random.choice((b"{},", b'{"a":1,"a":2},', b"1.5,", b'"\\x",', b'"\xff",'))
+    event = json.dumps(json.loads(attacker.body) | {"event_id": str(uuid4())}).encode()
+    size = (LEAST_BODY_BYTES - len(event) - 20) // len(filling)
+    body = event[:-1] + b', "x": [' + filling * size + b"0]}"
+    return (whole(attacker.path, body + b" " * (number % 4)) for number in range(REPLAYS))
+
+
+def _malformed(attacker: Attacker) -> Iterable[bytes]:
+    """Return a request that HTTP does not permit, with a right or a wrong callback URL."""
+    request = _small(attacker.random.choice((attacker.path, forged())))
+    line = attacker.random.choice(MALFORMED)
+    return [request.replace(b"\r\n", b"\r\n" + line + (b"" if line.endswith(b"\n") else b"\r\n"), 1)]
+
+
+def _http2(attacker: Attacker) -> AbstractAsyncContextManager[Streams]:
+    """Open a connection with HTTP/2 in its ALPN."""
+    context = trusting()
+    context.set_alpn_protocols(["h2"] if attacker.random.random() < 0.5 else ["h2", "http/1.1"])
+    return attacker.secure(context)
+
+
+async def announce(attacker: Attacker) -> None:
     """Announce wrong names by mDNS, at addresses of the internet."""
     out = DNSOutgoing(_FLAGS_QR_RESPONSE)
     for name in ANNOUNCED:
@@ -72,134 +166,25 @@ async def announcements(attacker: Attacker) -> None:
     await asyncio.sleep(ANNOUNCED_SECONDS)
 
 
-async def slow_headers(attacker: Attacker) -> None:
-    """Send headers one byte at a time (slow-loris)."""
-    async with attacker.secure() as (reader, writer):
-        writer.write(f"POST {forged()} HTTP/1.1\r\nx: ".encode())
-        await _drip(reader, writer, b"y")
-
-
-async def slow_bodies(attacker: Attacker) -> None:
-    """Send bodies one byte at a time."""
-    async with attacker.secure() as (reader, writer):
-        writer.write(head(forged(), "content-length: 100000"))
-        await _drip(reader, writer, b" ")
-
-
-async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drop: bytes) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not reader.at_eof():
-            writer.write(drop)
-            await writer.drain()
-            await asyncio.wait({asyncio.ensure_future(reader.read(1000))}, timeout=DRIP_SECONDS)
-
-
-async def half_handshakes(attacker: Attacker) -> None:
-    """Send half a TLS handshake, and then nothing."""
-    async with attacker.tcp() as (reader, writer):
-        writer.write(HELLO[: attacker.random.choice((0, 5, len(HELLO) // 2, len(HELLO)))])
-        await attacker.until_cut(reader)
-
-
-async def open_close(attacker: Attacker) -> None:
-    """Open connections and close them at once."""
-    async with attacker.tcp():
-        pass
-
-
-async def open_hold(attacker: Attacker) -> None:
-    """Hold connections without sending a byte."""
-    async with attacker.tcp() as (reader, _):
-        await attacker.until_cut(reader)
-
-
-async def handshakes(attacker: Attacker) -> None:
-    """Complete TLS handshakes, and then disconnect."""
-    async with attacker.secure():
-        pass
-
-
-async def forged_callbacks(attacker: Attacker) -> None:
-    """Send callbacks of the right form with a wrong token, each on its own connection."""
-    async with attacker.secure() as (reader, writer):
-        writer.write(whole(forged(), SMALL))
-        await attacker.hear(reader)
-
-
-async def huge_bodies(attacker: Attacker) -> None:
-    """Announce bodies of a gigabyte."""
-    async with attacker.secure() as (_, writer):
-        writer.write(head(forged(), f"content-length: {2**30}"))
-        await attacker.pump(writer, PIECE)
-
-
-async def endless_bodies(attacker: Attacker) -> None:
-    """Send chunked bodies without end."""
-    async with attacker.secure() as (_, writer):
-        writer.write(head(forged(), "transfer-encoding: chunked"))
-        await attacker.pump(writer, CHUNK)
-
-
-async def header_bombs(attacker: Attacker) -> None:
-    """Send headers without end, long headers and many headers."""
-    async with attacker.secure() as (_, writer):
-        writer.write(f"POST {forged()} HTTP/1.1\r\n".encode())
-        await attacker.pump(writer, attacker.random.choice((b"x: y\r\n" * 10_000, b"x" * 65_536, b"a: " + PIECE)))
-
-
-async def pipelining(attacker: Attacker) -> None:
-    """Send hundreds of requests at once on one connection."""
-    async with attacker.secure() as (reader, writer):
-        writer.write(whole(forged(), SMALL) * PIPELINED)
-        await attacker.hear(reader)
-        await attacker.until_cut(reader)
-
-
-async def http2(attacker: Attacker) -> None:
-    """Use HTTP/2 by ALPN and by its preface, with endless frames."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"] if attacker.random.random() < 0.5 else ["h2", "http/1.1"])
-    async with attacker.secure(context) as (_, writer):
-        writer.write(HTTP2)
-        await attacker.pump(writer, HTTP2_FRAMES)
-
-
-async def garbage(attacker: Attacker) -> None:
-    """Send other protocols and random bytes, before and after the handshake."""
-    noise = attacker.random.choice((*GARBAGE, attacker.random.randbytes(30_000)))
-    async with attacker.secure() if attacker.random.random() < 0.3 else attacker.tcp() as (reader, writer):
-        writer.write(noise)
-        await attacker.until_cut(reader)
-
-
-async def tls_tricks(attacker: Attacker) -> None:
+async def trick(attacker: Attacker) -> None:
     """Send alerts, renegotiations and broken records, and disconnect at every point of a handshake."""
-    await attacker.random.choice((_alert, _early_close, _broken_record, _renegotiation))(attacker)
+    match attacker.random.choice(("alert", "early close", "broken record", "renegotiation")):
+        case "alert":  # refuse the certificate, as a terminal without the CA does
+            async with attacker.secure(ssl.create_default_context()):
+                pass
+        case "renegotiation":
+            await _renegotiate(attacker)
+        case what:
+            async with attacker.tcp() as (reader, writer):
+                writer.write(HELLO)
+                if what == "broken record" or attacker.random.random() < 0.5:
+                    await asyncio.wait_for(reader.read(100), PATIENCE)
+                if what == "broken record":
+                    writer.write(b"\x17\x03\x03\x40\x00" + attacker.random.randbytes(0x4000))
+                    await attacker.until_cut(reader, writer)
 
 
-async def _alert(attacker: Attacker) -> None:
-    """Refuse the certificate, as a terminal without the CA does."""
-    async with attacker.secure(ssl.create_default_context()):
-        pass
-
-
-async def _early_close(attacker: Attacker) -> None:
-    async with attacker.tcp() as (reader, writer):
-        writer.write(HELLO)
-        if attacker.random.random() < 0.5:
-            await asyncio.wait_for(reader.read(100), PATIENCE)
-
-
-async def _broken_record(attacker: Attacker) -> None:
-    async with attacker.tcp() as (reader, writer):
-        writer.write(HELLO)
-        await asyncio.wait_for(reader.read(100), PATIENCE)
-        writer.write(b"\x17\x03\x03\x40\x00" + attacker.random.randbytes(0x4000))
-        await attacker.until_cut(reader)
-
-
-async def _renegotiation(attacker: Attacker) -> None:
+async def _renegotiate(attacker: Attacker) -> None:
     """Request another handshake in TLS 1.2 repeatedly, by `R` in openssl's own client."""
     source = attacker.random.choice(attacker.sources)
     process = await asyncio.create_subprocess_exec(
@@ -218,161 +203,20 @@ async def _renegotiation(attacker: Attacker) -> None:
             await process.wait()
 
 
-async def replays(attacker: Attacker) -> None:
-    """Repeat a callback of a terminal, byte for byte, from another address."""
-    async with attacker.secure() as (reader, writer):
-        for _ in range(REPLAYS):
-            writer.write(whole(attacker.path, attacker.body))
-            await attacker.hear(reader)
-
-
-async def large_replays(attacker: Attacker) -> None:
-    """Use a captured callback URL. The bodies announce the largest accepted size and never end."""
-    async with attacker.secure() as (reader, writer):
-        writer.write(head(attacker.path, "content-length: 1000000"))
-        for _ in range(15):
-            writer.write(PIECE)
-            await asyncio.wait_for(writer.drain(), PATIENCE)
-        await _drip(reader, writer, b" ")
-
-
-async def deaf(attacker: Attacker) -> None:
-    """Send requests, and never read the responses."""
-    async with attacker.secure() as (_, writer):
-        writer.transport.pause_reading()
-        await attacker.pump(writer, whole(forged(), SMALL) * 20)
-        await asyncio.sleep(PATIENCE)
-
-
-async def deaf_replays(attacker: Attacker) -> None:
-    """Send replays, and never read the responses."""
-    async with attacker.secure() as (_, writer):
-        writer.transport.pause_reading()
-        await attacker.pump(writer, whole(attacker.path, attacker.body) * 20)
-
-
-async def till_connections(attacker: Attacker) -> None:
-    """Act as a till that opens 2,000 connections. Keep the accepted connections, and repeat refused connections after a
-    second.
-    """
-    await _hold(attacker, head("/v1/health", method="GET"))
-
-
-async def till_streams(attacker: Attacker) -> None:
-    """Act as a till that opens 2,000 streams. Repeat refused streams after a second."""
-    await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
-
-
-async def till_pages(attacker: Attacker) -> None:
-    """Act as a till that requests long pages and does not read them."""
-    async with attacker.till() as (_, writer):
-        writer.transport.pause_reading()
-        await attacker.pump(writer, head("/v1/transactions?limit=500", method="GET") * 20)
-        await asyncio.sleep(RETRY_AFTER_SECONDS)
-
-
-async def till_half_bodies(attacker: Attacker) -> None:
-    """Act as a till that sends half of each body."""
-    with suppress(*CUT_OFF):
-        async with attacker.till() as (reader, writer):
-            fields = ("content-type: application/json", f"content-length: {4 * len(PIECE)}")
-            writer.write(head(f"/v1/transactions/{uuid4()}", *fields, method="PUT") + PIECE * 3)
-            await attacker.hear(reader)
-            await attacker.until_cut(reader)
-    await asyncio.sleep(RETRY_AFTER_SECONDS)
-
-
-async def till_voids(attacker: Attacker) -> None:
-    """Act as a till that repeats a refused void, each time under a new id. The payment has thousands of operations."""
-    void = json.dumps({"type": "void", "terminal": "SN-1", "original": LONG_CHAIN}).encode()
-    async with attacker.till() as (reader, writer):
-        for _ in range(REPLAYS):
-            fields = ("content-type: application/json", f"content-length: {len(void)}")
-            writer.write(head(f"/v1/transactions/{uuid4()}", *fields, method="PUT") + void)
-            await attacker.take(reader)
-
-
-async def till_searches(attacker: Attacker) -> None:
-    """Act as a till that searches for a payment and aborts the payment without end."""
-    identity = attacker.path.split("/")[3]
-    async with attacker.till() as (reader, writer):
-        for _ in range(REPLAYS):
-            for call in ("reconcile", "abort"):
-                writer.write(whole(f"/v1/transactions/{identity}/{call}", b"{}"))
-                await attacker.take(reader)
-
-
-async def _hold(attacker: Attacker, request: bytes) -> None:
-    with suppress(*CUT_OFF):
-        async with attacker.till() as (reader, writer):
-            writer.write(request)
-            await attacker.hear(reader)
-            await attacker.until_cut(reader)
-    await asyncio.sleep(RETRY_AFTER_SECONDS)
-
-
-async def unread_log(attacker: Attacker) -> None:
-    """Send callbacks with a wrong token while nothing reads posd's log."""
-    await forged_callbacks(attacker)
-
-
-async def endless_events(attacker: Attacker) -> None:
-    """Act as a terminal that sends endless different events of one payment."""
-    event = json.loads(attacker.body)
-    async with attacker.secure() as (reader, writer):
-        for _ in range(REPLAYS):
-            body = json.dumps(event | {"event_id": str(uuid4())}).encode()
-            writer.write(whole(attacker.path, body))
-            await attacker.hear(reader)
-
-
-async def written_anew(attacker: Attacker) -> None:
-    """Repeat a callback of a terminal. Each attempt has the members in another order, and has its number."""
-    event = json.loads(attacker.body)
-    async with attacker.secure() as (reader, writer):
-        for number in range(REPLAYS):
-            body = json.dumps(event | {"attempt": number}, sort_keys=True).encode()
-            writer.write(whole(f"https://stranger.example{attacker.path}", body))
-            await attacker.hear(reader)
-
-
-async def malformed(attacker: Attacker) -> None:
-    """Send requests that HTTP does not permit, with a right or a wrong callback URL."""
-    broken = (
-        b"x y: z\r\n",
-        b"x : y\r\n",
-        b"host: another\r\n",
-        b"x: y\n",
-        b"transfer-encoding: gzip\r\n",
-        b"\0: y\r\n",
-    )
-    async with attacker.secure() as (reader, writer):
-        request = whole(attacker.random.choice((attacker.path, forged())), SMALL)
-        writer.write(request.replace(b"\r\n", b"\r\n" + attacker.random.choice(broken), 1))
-        await attacker.hear(reader)
-
-
-async def heavy_events(attacker: Attacker) -> None:
-    """Act as a terminal that repeats events of the largest accepted size. The events have much JSON, partly damaged."""
-    filling = attacker.random.choice((b"{},", b'{"a":1,"a":2},', b"1.5,", b'"\\x",', b'"\xff",'))
-    event = json.dumps(json.loads(attacker.body) | {"event_id": str(uuid4())}).encode()
-    size = (LEAST_BODY_BYTES - len(event) - 20) // len(filling)
-    body = event[:-1] + b', "x": [' + filling * size + b"0]}"
-    async with attacker.secure() as (reader, writer):
-        for number in range(REPLAYS):
-            writer.write(whole(attacker.path, body + b" " * (number % 4)))
-            await attacker.hear(reader)
-
-
 @dataclass(frozen=True)
 class Attack:
-    """An attack: the action, the number of workers, addresses and processes, and the permitted cost for posd. `tills`:
-    number of tills that use all their connections. `events`: permitted rows of events. `insider`: whether the attacker
-    is an admitted till or terminal. An attack by an insider is not part of the combined attack. `log_stands_still`:
-    whether nothing reads posd's log during the attack.
+    """An attack on one connection, its number of workers, addresses and processes, and its permitted cost for posd.
+    `send` returns the pieces to send, and `then` follows each piece. `rest`: seconds between two connections of a
+    worker. `do` replaces all of it. `tills`: number of tills that use all their connections. `events`: permitted rows
+    of events. `insider`: whether the attacker is an admitted till or terminal. An attack by an insider is not part of
+    the combined attack. `log_stands_still`: whether nothing reads posd's log during the attack.
     """
 
-    do: Callable[[Attacker], Awaitable[None]]
+    then: Then = Attacker.leave
+    send: Callable[[Attacker], Iterable[bytes]] = lambda _: [b""]
+    over: Callable[[Attacker], AbstractAsyncContextManager[Streams]] = Attacker.secure
+    rest: float = 0.0
+    do: Callable[[Attacker], Awaitable[None]] | None = None
     workers: int = 40
     addresses: int = 8
     processes: int = 2
@@ -381,50 +225,89 @@ class Attack:
     insider: bool = False
     log_stands_still: bool = False
 
+    async def once(self, attacker: Attacker) -> None:
+        """Attack once. Raise the exceptions of a connection that posd has refused (`CUT_OFF`)."""
+        if self.do is not None:
+            await self.do(attacker)
+            return
+        async with self.over(attacker) as (reader, writer):
+            for piece in self.send(attacker):
+                writer.write(piece)
+                await self.then(attacker, reader, writer)
+
+
+def one(piece: Callable[[Attacker], bytes]) -> Callable[[Attacker], Iterable[bytes]]:
+    """Return the function of an attack that sends one piece on a connection."""
+    return lambda attacker: [piece(attacker)]
+
 
 #: Number of addresses of a distributed attack.
 EVERYWHERE = 240
 #: Maximum number of rows of events of one payment.
 EVENTS = limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value
 
-ATTACKS: Mapping[str, Attack] = {
-    "slow-headers": Attack(slow_headers, workers=300),
-    "slow-bodies": Attack(slow_bodies, workers=300),
-    "half-handshakes": Attack(half_handshakes, workers=400),
-    "open-close": Attack(open_close),
-    "open-hold": Attack(open_hold, workers=600),
-    "handshakes": Attack(handshakes),
-    "forged": Attack(forged_callbacks),
-    "huge-bodies": Attack(huge_bodies),
-    "endless-bodies": Attack(endless_bodies),
-    "header-bombs": Attack(header_bombs),
-    "pipelining": Attack(pipelining),
-    "http2": Attack(http2),
-    "garbage": Attack(garbage),
-    "tls-tricks": Attack(tls_tricks),
-    "replays": Attack(replays, workers=8),
-    "large-replays": Attack(large_replays, workers=60),
-    "written-anew": Attack(written_anew, workers=8),
-    "malformed": Attack(malformed),
-    "deaf": Attack(deaf),
-    "deaf-replays": Attack(deaf_replays, workers=8),
-    "announcements": Attack(announcements, workers=4),
-    "everywhere-handshakes": Attack(handshakes, addresses=EVERYWHERE),
-    "everywhere-half": Attack(half_handshakes, workers=600, addresses=EVERYWHERE),
-    "everywhere-forged": Attack(forged_callbacks, addresses=EVERYWHERE),
-    "till-connections": Attack(till_connections, workers=2000, processes=1, tills=1, insider=True),
-    "till-streams": Attack(till_streams, workers=2000, processes=1, tills=1, insider=True),
-    "till-pages": Attack(till_pages, workers=390, processes=1, tills=1, insider=True),
-    "till-half-bodies": Attack(till_half_bodies, workers=390, processes=1, tills=1, insider=True),
-    "till-voids": Attack(till_voids, processes=1, insider=True),
-    "till-searches": Attack(till_searches, processes=1, insider=True),
-    "endless-events": Attack(endless_events, workers=8, events=EVENTS, insider=True),
-    "heavy-events": Attack(heavy_events, workers=8, events=EVENTS, insider=True),
-    "unread-log": Attack(unread_log, insider=True, log_stands_still=True),
-    # This attack is last, because it may leave the most memory in use.
-    "tills-of-one-user": Attack(till_connections, workers=4000, processes=4, tills=4, insider=True),
-}
+_LINE = "POST {} HTTP/1.1\r\n"
+_FORGED = one(lambda _: _small(forged()))
+_HALF_HELLO = one(lambda a: HELLO[: a.random.choice((0, 5, len(HELLO) // 2, len(HELLO)))])
 
+_BOMBS = (b"x: y\r\n" * 10_000, b"x" * 65_536, b"a: " + PIECE)
+
+
+def _till(then: Then, send: Callable[[Attacker], Iterable[bytes]], workers: int = 40, **more: Any) -> Attack:
+    """Return an attack by an admitted till."""
+    return Attack(then, send, Attacker.till, workers=workers, insider=True, **{"processes": 1} | more)
+
+
+_CONNECTIONS = one(lambda _: _get("/v1/health"))
+_STREAMS = one(lambda _: _get("/v1/feed", "accept: text/event-stream"))
+_PAGES = pump(lambda _: _get("/v1/transactions?limit=500") * 20, deaf=RETRY_AFTER_SECONDS)
+_HALF_BODIES = one(lambda _: _put(4 * len(PIECE)) + PIECE * 3)
+
+ATTACKS: Mapping[str, Attack] = {
+    "slow-headers": Attack(drip(b"y"), one(lambda _: _LINE.format(forged()).encode() + b"x: "), workers=300),
+    "slow-bodies": Attack(drip(b" "), one(lambda _: head(forged(), "content-length: 100000")), workers=300),
+    "half-handshakes": Attack(Attacker.until_cut, _HALF_HELLO, Attacker.tcp, workers=400),
+    "open-close": Attack(over=Attacker.tcp),
+    "open-hold": Attack(Attacker.until_cut, over=Attacker.tcp, workers=600),
+    "handshakes": Attack(),
+    "forged": Attack(Attacker.hear, _FORGED),
+    "huge-bodies": Attack(pump(lambda _: PIECE), one(lambda _: head(forged(), f"content-length: {2**30}"))),
+    "endless-bodies": Attack(pump(lambda _: CHUNK), one(lambda _: head(forged(), "transfer-encoding: chunked"))),
+    "header-bombs": Attack(pump(lambda a: a.random.choice(_BOMBS)), one(lambda _: _LINE.format(forged()).encode())),
+    "pipelining": Attack(Attacker.hear_and_hold, one(lambda _: _small(forged()) * PIPELINED)),
+    "http2": Attack(pump(lambda _: HTTP2_FRAMES), one(lambda _: HTTP2), _http2),
+    "garbage": Attack(
+        Attacker.until_cut,
+        one(lambda a: a.random.choice((*GARBAGE, a.random.randbytes(30_000)))),
+        lambda a: a.secure() if a.random.random() < 0.3 else a.tcp(),
+    ),
+    "tls-tricks": Attack(do=trick),
+    "replays": Attack(Attacker.hear, lambda a: [whole(a.path, a.body)] * REPLAYS, workers=8),
+    "large-replays": Attack(
+        drip(b" "), one(lambda a: head(a.path, "content-length: 1000000") + PIECE * 15), workers=60
+    ),
+    "written-anew": Attack(Attacker.hear, _written_anew, workers=8),
+    "malformed": Attack(Attacker.hear, _malformed),
+    "deaf": Attack(pump(lambda _: _small(forged()) * 20, deaf=PATIENCE)),
+    "deaf-replays": Attack(pump(lambda a: whole(a.path, a.body) * 20, deaf=0), workers=8),
+    "announcements": Attack(do=announce, workers=4),
+    "everywhere-handshakes": Attack(addresses=EVERYWHERE),
+    "everywhere-half": Attack(Attacker.until_cut, _HALF_HELLO, Attacker.tcp, workers=600, addresses=EVERYWHERE),
+    "everywhere-forged": Attack(Attacker.hear, _FORGED, addresses=EVERYWHERE),
+    "till-connections": _till(Attacker.hear_and_hold, _CONNECTIONS, 2000, tills=1, rest=RETRY_AFTER_SECONDS),
+    "till-streams": _till(Attacker.hear_and_hold, _STREAMS, 2000, tills=1, rest=RETRY_AFTER_SECONDS),
+    "till-pages": _till(_PAGES, one(lambda _: b""), 390, tills=1),
+    "till-half-bodies": _till(Attacker.hear_and_hold, _HALF_BODIES, 390, tills=1, rest=RETRY_AFTER_SECONDS),
+    "till-voids": _till(Attacker.take, _voids),
+    "till-searches": _till(Attacker.take, _searches),
+    "endless-events": Attack(Attacker.hear, _new_events, workers=8, events=EVENTS, insider=True),
+    "heavy-events": Attack(Attacker.hear, _heavy_events, workers=8, events=EVENTS, insider=True),
+    "unread-log": Attack(Attacker.hear, _FORGED, insider=True, log_stands_still=True),
+    # This attack is last, because it may leave the most memory in use.
+    "tills-of-one-user": _till(
+        Attacker.hear_and_hold, _CONNECTIONS, 4000, processes=4, tills=4, rest=RETRY_AFTER_SECONDS
+    ),
+}
 
 #: Attacks that run at the same time: all attacks of strangers, and all attacks by which tills and terminals fill
 #: memory.
@@ -432,23 +315,3 @@ TOGETHER: Mapping[str, Sequence[str]] = {
     "everything": [name for name, attack in ATTACKS.items() if not attack.insider],
     "insiders": ("till-pages", "till-half-bodies", "till-voids", "till-searches", "heavy-events", "unread-log"),
 }
-
-
-async def keep_on(attacker: Attacker, name: str) -> None:
-    """Attack with all workers of one process until the input ends. The workers end with the process."""
-    attack = ATTACKS[name]
-
-    async def work() -> None:
-        while True:
-            try:
-                await attack.do(attacker)
-                attacker.counts["done"] += 1
-            except CUT_OFF:
-                attacker.counts["cut off"] += 1
-                await asyncio.sleep(AGAIN_SECONDS)
-
-    workers = [asyncio.create_task(work()) for _ in range(max(1, attack.workers // attack.processes))]
-    told = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    done, _ = await asyncio.wait([told, *workers], return_when=asyncio.FIRST_COMPLETED)
-    for ended in done:
-        ended.result()

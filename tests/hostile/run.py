@@ -7,17 +7,18 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Any
 
 from posd.base import limits
 from posd.httpd.admission import MAX_TURNED_AWAY
 from tests.hostile.attacks import ATTACKS, Attack
-from tests.hostile.shop import Shop
+from tests.hostile.shop import Shop, Till
 from tests.hostile.wire import BEGUN
-from tests.support.usage import MIB, descriptors, forget_peak, processor_seconds, resident_bytes
+from tests.support.figures import Figure
+from tests.support.usage import EVERY_SECONDS, MIB, descriptors, metered, processor_seconds, resident_bytes
 
 #: Factor by which the till may wait longer than in the quiet time. The waits last milliseconds, so a cashier sees no
 #: difference.
@@ -39,57 +40,10 @@ KINDS = 9
 #: Maximum number of lines about addresses that refuse the certificate. posd logs one line for each address in an hour.
 DISTRUSTED = 32
 
-
-def lines_allowed(seconds: float) -> int:
-    """Return the number of log lines that strangers may cause in these seconds. The number does not depend on the
-    strangers' actions.
-    """
-    return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
-
-
-def broken(result: "Result", descriptors: int = DESCRIPTORS, *, insider: bool = False) -> list[str]:
-    """Return the exceeded bounds of a result. `descriptors`: permitted number of additional descriptors."""
-    quiet = result.quiet
-    memory_mb = INSIDER_MEMORY_MB if insider else MEMORY_MB
-    found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []
-    found += result.attack.wrong + result.stored
-    if not result.done.get("connections"):
-        found.append("no attacker made a connection")
-    for name, value in (("at its peak", result.memory_peak_mb), ("at the end", result.memory_end_mb)):
-        more = value - result.memory_quiet_mb
-        if more > memory_mb:
-            found.append(f"memory {name}: {more:.0f} MB more than in the quiet time")
-    if result.descriptors_peak > result.descriptors_quiet + descriptors:
-        found.append(f"posd had {result.descriptors_peak} open descriptors")
-    if result.descriptors_end > result.descriptors_quiet + DESCRIPTORS // 10:
-        found.append(f"posd had {result.descriptors_end} open descriptors after the attack")
-    if len(result.lines) > lines_allowed(result.seconds):
-        kinds = Counter(line["event"] for line in result.lines)
-        found.append(f"{len(result.lines)} log lines: {dict(kinds)}, the last is {result.lines[-1]}")
-    if quiet is not None:
-        found += _slow("payments", quiet.payments, result.attack.payments)
-        if not insider:
-            found += _slow("reads", quiet.reads, result.attack.reads)
-        elif result.attack.reads.p95 > INSIDER_READ_MS:
-            found.append(f"reads, 95th percentile: {result.attack.reads.p95:.0f} ms")
-    return found
-
-
-def _slow(name: str, quiet: "Times", attack: "Times") -> list[str]:
-    pairs = (("median", quiet.median, attack.median), ("95th percentile", quiet.p95, attack.p95))
-    return [
-        f"{name}, {what}: {now:.1f} ms, {now / before:.1f} times the quiet time"
-        for what, before, now in pairs
-        if before and now > TIMES_AS_LONG * before
-    ]
-
-
 #: Seconds for which attackers run before the till begins.
 BEFORE_SECONDS = 1.0
 #: Maximum time until an attacker's process makes its first connection, in seconds.
 BEGIN_SECONDS = 60.0
-#: Seconds between two counts of descriptors.
-EVERY_SECONDS = 0.1
 #: Maximum time until posd has closed the connections of ended attackers, in seconds. posd gets little time on a busy
 #: machine.
 GIVEN_BACK_SECONDS = 120.0
@@ -105,67 +59,13 @@ ENTRIES_A_MINUTE = 2 * limits.CALLS_OF_TRANSACTION.value
 
 
 @dataclass
-class Times:
-    """Median and 95th percentile of one kind of call, in milliseconds, and the number of calls."""
-
-    median: float
-    p95: float
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Times":
-        """Return the median, the percentile and the number of these durations."""
-        if len(values) < 2:
-            return cls(0, 0, len(values))
-        return cls(statistics.median(values), statistics.quantiles(values, n=20)[18], len(values))
-
-
-@dataclass
-class Phase:
-    """Measurements of a till in a period."""
-
-    reads: Times
-    payments: Times
-    wrong: list[str]
-
-
-@dataclass
 class Result:
-    """Result of one attack, compared with the quiet time before the attack."""
+    """Result of one attack: the figures, the faults with all exceeded limits, and the counts of the attackers."""
 
     name: str
-    seconds: float
-    quiet: Phase | None  # None if the times are not judged
-    attack: Phase
-    memory_quiet_mb: float
-    memory_peak_mb: float
-    memory_end_mb: float
-    descriptors_quiet: int
-    descriptors_peak: int
-    descriptors_end: int
-    lines: list[dict[str, Any]]
-    processor: float
-    stored: list[str]
-    done: dict[str, int]
-    retried: int
-    broken: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        """Return the measurements on one line. `x`: factor compared with the quiet time."""
-        quiet = self.quiet or self.attack
-        peak, end = self.memory_peak_mb - self.memory_quiet_mb, self.memory_end_mb - self.memory_quiet_mb
-        times = (
-            f"{name} {now:.1f} ms (x {now / (before or now or 1):.1f})"
-            for name, now, before in (
-                ("read", self.attack.reads.median, quiet.reads.median),
-                ("read p95", self.attack.reads.p95, quiet.reads.p95),
-                ("payment", self.attack.payments.median, quiet.payments.median),
-                ("payment p95", self.attack.payments.p95, quiet.payments.p95),
-            )
-        )
-        figures = f"{self.descriptors_peak} descriptors, {len(self.lines)} log lines, cpu {self.processor:.0%}"
-        memory = f"memory {peak:+.1f} MB at the peak, {end:+.1f} at the end"
-        return f"{self.name}: {', '.join(times)}; {memory}; {figures}; {self.retried} retried; attackers: {self.done}"
+    figures: Sequence[Figure]
+    faults: list[str]
+    counts: Counter[str]
 
 
 class Run:
@@ -179,8 +79,7 @@ class Run:
         self._events = 0
         self._began = monotonic()
         self._paid: set[str] = set()
-        self._path = ""
-        self._body = shop.directory / "captured"
+        self._path = self._body = ""
 
     @property
     def _pid(self) -> int:
@@ -189,101 +88,82 @@ class Run:
 
     async def warm_up(self, seconds: float) -> None:
         """Pay until the daemon has loaded its modules, and capture a callback."""
-        await self._phase(seconds)
-        self._path, body = self._shop.captured()
-        self._body.write_bytes(body)
+        await self._pay(seconds)
+        self._path, self._body = self._shop.captured()
         self._first_mb = resident_bytes(self._pid) / MIB
 
     async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
         """Measure a quiet time and then all attacks at once. If no quiet time was measured, the times are not
         judged.
         """
-        pid, daemon = self._pid, self._shop.daemon
-        before = await self._phase(quiet_seconds) if quiet_seconds else None
-        opened, files, first_line = descriptors(pid), self._shop.files(), len(daemon.lines)
-        forget_peak(pid)
-        most = [0]
-        watching = asyncio.create_task(_watch_descriptors(pid, most))
-        try:
-            async with self._attackers(names) as done:
-                await asyncio.sleep(BEFORE_SECONDS)
-                worked = processor_seconds(pid)
-                with daemon.unread() if any(ATTACKS[name].log_stands_still for name in names) else nullcontext():
-                    phase = await self._phase(seconds)
-                worked = processor_seconds(pid) - worked
-        finally:
-            watching.cancel()
-        await _given_back(pid, opened + SPARE_DESCRIPTORS)
-        result = Result(
-            name=name,
-            seconds=seconds,
-            quiet=before,
-            attack=phase,
-            memory_quiet_mb=self._first_mb,
-            memory_peak_mb=resident_bytes(pid, "VmHWM") / MIB,
-            memory_end_mb=resident_bytes(pid) / MIB,
-            descriptors_quiet=opened,
-            descriptors_peak=most[0],
-            descriptors_end=descriptors(pid),
-            lines=[line for line in daemon.lines[first_line:] if not self._honest(line)],
-            processor=worked / seconds,
-            stored=self._stored(files, self._extra(names)),
-            done=dict(sorted(done.items())),
-            retried=self._retried(),
-        )
-        attacks = [ATTACKS[name] for name in names]
+        pid, daemon, attacks = self._pid, self._shop.daemon, [ATTACKS[name] for name in names]
         insider = any(attack.insider for attack in attacks)
-        result.broken = broken(result, _descriptors(attacks), insider=insider)
-        return result
+        before = await self._pay(quiet_seconds) if quiet_seconds else None
+        files, first_line = self._shop.files(), len(daemon.lines)
+        async with metered(pid) as meter, self._attackers(names) as counts:
+            await asyncio.sleep(BEFORE_SECONDS)
+            used = processor_seconds(pid)
+            with daemon.unread() if any(attack.log_stands_still for attack in attacks) else nullcontext():
+                till = await self._pay(seconds)
+            used = processor_seconds(pid) - used
+        await _given_back(pid, meter.before + SPARE_DESCRIPTORS)
+        self._events += sum(attack.events for attack in attacks)
+        lines = [line for line in daemon.lines[first_line:] if not self._honest(line)]
+        memory = INSIDER_MEMORY_MB if insider else MEMORY_MB
+        # The number of lines does not depend on the strangers' actions.
+        logged = Figure("log lines", [len(lines)], limit=KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED)
+        figures = [
+            *_slowed(before, till, inf if insider else TIMES_AS_LONG),
+            Figure("MB, peak", [resident_bytes(pid, "VmHWM") / MIB - self._first_mb], "MB", memory),
+            Figure("MB, end", [resident_bytes(pid) / MIB - self._first_mb], "MB", memory),
+            Figure("descriptors", [meter.most - meter.before], limit=_descriptors(attacks)),
+            Figure("descriptors, end", [descriptors(pid) - meter.before], limit=DESCRIPTORS // 10),
+            logged,
+            Figure("processor", [used / seconds]),
+            Figure("repeated events", [self._repeated(till)]),
+        ]
+        faults = [f"quiet: {item}" for item in before.problems] if before else []
+        faults += till.problems + self._stored(files)
+        faults += [str(figure) for figure in figures if not figure.holds]
+        if not logged.holds:
+            faults.append(f"{Counter(line['event'] for line in lines)}, the last is {lines[-1]}")
+        if before and insider and (slow := _middle(till.reads)[1]) > INSIDER_READ_MS:
+            faults.append(f"reads, 95th percentile: {slow:.0f} ms")
+        if not counts["connections"]:
+            faults.append("no attacker made a connection")
+        return Result(name, figures, faults, counts)
 
-    async def _phase(self, seconds: float) -> Phase:
-        """Run the till for a time, and compare the ledgers."""
-        till = await self._shop.till(seconds)
-        self._ids = set(till.paid)
-        self._paid |= self._ids
-        wrong = list(till.problems)
-        charges: dict[str, list[Decimal]] = {identity: [] for identity in till.paid}
-        for line in self._shop.ledgers():
-            if line["kind"] == "final" and line["charged"] and line["client_transaction_id"] in charges:
-                charges[line["client_transaction_id"]].append(Decimal(str(line["amount"])))
-        for identity, (amount, result) in till.paid.items():
-            if result != "approved" or charges[identity] != [amount]:
-                wrong.append(f"{identity}: {amount} is {result} at the till, the terminal charged {charges[identity]}")
-        if not till.paid:
-            wrong.append("the till made no payment")
-        return Phase(Times.of(till.reads), Times.of(till.payments), wrong)
+    async def _pay(self, seconds: float) -> Till:
+        till = await self._shop.pay(seconds)
+        self._paid |= till.paid.keys()
+        return till
 
     def _honest(self, line: dict[str, Any]) -> bool:
         return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path
 
-    def _retried(self) -> int:
+    def _repeated(self, till: Till) -> int:
         """Return the number of failed deliveries of the newest payments."""
         return sum(
             line["kind"] == "attempt" and line["result"] != 200
             for line in self._shop.ledgers()
-            if line.get("client_transaction_id") in self._ids
+            if line.get("client_transaction_id") in till.paid
         )
 
-    def _extra(self, names: Sequence[str]) -> int:
-        """Return the number of rows of events that these attacks and earlier attacks may have left."""
-        self._events += sum(ATTACKS[name].events for name in names)
-        return self._events
-
-    def _stored(self, files: set[str], extra: int) -> list[str]:
-        """Return texts about rows and files that no honest sender caused. `extra`: permitted rows of events."""
-        filled, found = self._shop.filled, sorted(self._shop.files() - files)
-        stored = self._shop.stored()
+    def _stored(self, files: set[str]) -> list[str]:
+        """Return texts about rows and files that no honest sender caused."""
+        filled, stored = self._shop.filled, self._shop.stored()
+        found = [f"a new file: {name}" for name in sorted(self._shop.files() - files)]
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
+        minutes = 1 + (monotonic() - self._began) / 60
         if (count := stored["transactions"] - filled["transactions"]) != len(self._paid):
             found.append(f"the database has {count} new transactions, and the till made {len(self._paid)}")
-        if stored["journal"] > (allowed := HONEST_ENTRIES + ENTRIES_A_MINUTE * (1 + (monotonic() - self._began) / 60)):
-            found.append(f"the journal of one payment has {stored['journal']} entries, and {allowed:.0f} are allowed")
-        if (count := stored["events"] - filled["events"]) > made + extra:
-            found.append(
-                f"the database has {count} events, and {made} of the terminals and {extra} of an attack are allowed"
-            )
-        if stored["quarantine"]:
-            found.append(f"the quarantine has {stored['quarantine']} bodies")
+        for name, count, allowed in (
+            ("entries in the journal of one payment", stored["journal"], HONEST_ENTRIES + ENTRIES_A_MINUTE * minutes),
+            ("events of the terminals and the attacks", stored["events"] - filled["events"], made + self._events),
+            ("bodies in the quarantine", stored["quarantine"], 0),
+        ):
+            if count > allowed:
+                found.append(f"the database has {count} {name}, and {allowed:.0f} are allowed")
         return found
 
     @asynccontextmanager
@@ -309,14 +189,13 @@ class Run:
                     await process.wait()
 
     async def _attacker(self, name: str, number: int) -> asyncio.subprocess.Process:
-        attack = ATTACKS[name]
+        attack, daemon = ATTACKS[name], self._shop.daemon
         network = 10 + list(ATTACKS).index(name)  # no attack may profit from an earlier attack
         addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
+        fields = {"port": daemon.port, "sources": addresses[number :: attack.processes]}
+        fields |= {"path": self._path, "body": self._body, "till_socket": str(daemon.till_socket)}
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),
-            *("--path", self._path, "--body", str(self._body)),
-            *("--nice", str(self._nice), "--socket", str(self._shop.daemon.till_socket)),
-            *addresses[number :: attack.processes],
+            *(sys.executable, "-m", "tests.hostile.attacker", name, str(self._nice), json.dumps(fields)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -333,11 +212,21 @@ async def _given_back(pid: int, most: int) -> None:
     await asyncio.sleep(SETTLE_SECONDS)
 
 
-async def _watch_descriptors(pid: int, most: list[int]) -> None:
-    """Record the largest number of open descriptors in a list with one item, until cancelled."""
-    while True:
-        most[0] = max(most[0], descriptors(pid))
-        await asyncio.sleep(EVERY_SECONDS)
+def _slowed(before: Till | None, till: Till, limit: float) -> list[Figure]:
+    """Return the factors by which reads and payments take longer than in the quiet time."""
+    if before is None:
+        return []
+    pairs = {"read": (before.reads, till.reads, limit), "payment": (before.payments, till.payments, TIMES_AS_LONG)}
+    return [
+        Figure(f"{name}, {what}", [now / then if then else 0.0], "×", most)
+        for name, (quiet, attacked, most) in pairs.items()
+        for what, now, then in zip(("median", "p95"), _middle(attacked), _middle(quiet), strict=True)
+    ]
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile, or zeros for a single value."""
+    return (statistics.median(values), statistics.quantiles(values, n=20)[18]) if len(values) > 1 else (0.0, 0.0)
 
 
 def _descriptors(attacks: Sequence[Attack]) -> int:

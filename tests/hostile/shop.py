@@ -1,15 +1,13 @@
 """The honest side: a daemon, its terminals as processes on their own addresses, and a till."""
 
 import asyncio
-import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from posd.base.operations import OperationType
@@ -17,7 +15,9 @@ from posd.tls import issue
 from posd.tls.files import TlsFiles
 from tests.store.filled import filling, name
 from tests.support.daemon import Daemon, toml
+from tests.support.judge import Cases, Line, payment_faults
 from tests.support.program import Command
+from tests.support.simulated import simulate
 from tests.support.streams import call
 from tests.support.webhooks import address, disk
 
@@ -27,54 +27,59 @@ PAUSE_SECONDS = 0.02
 FIRST_AMOUNT = Decimal("10.00")
 
 
+@dataclass
 class Till:
-    """One till on one socket."""
+    """One till on one socket, which pays and reads until the time `end`."""
 
-    def __init__(self, socket: Path, seconds: float) -> None:
-        self._socket = socket
-        self._end = time.monotonic() + seconds
-        self._amount = FIRST_AMOUNT
-        self._newest = ""
-        #: Durations in milliseconds.
-        self.reads: list[float] = []
-        self.payments: list[float] = []
-        #: Id -> the amount, and the result that the till received.
-        self.paid: dict[str, tuple[Decimal, str]] = {}
-        self.problems: list[str] = []
+    socket: Path
+    end: float
+    #: Durations in milliseconds.
+    reads: list[float] = field(default_factory=list)
+    payments: list[float] = field(default_factory=list)
+    #: Id -> record of the payment.
+    paid: Cases = field(default_factory=Cases)
+    problems: list[str] = field(default_factory=list)
 
-    async def run(self, serials: Sequence[str]) -> None:
-        """Pay and read until the time is over. Wait for every started payment."""
-        await asyncio.gather(self._read(), *(self._pay(serial) for serial in serials))
-
-    async def _pay(self, serial: str) -> None:
-        while time.monotonic() < self._end:
-            identity, self._amount = str(uuid4()), self._amount + Decimal("0.01")
-            amount = self._amount
-            self.paid[identity] = amount, "unknown"
-            request = {"type": "charge", "terminal": serial, "amount": {"subtotal_iva0": float(amount)}}
+    async def pay(self, serial: str) -> None:
+        """Pay on a terminal. Wait for every started payment."""
+        while time.monotonic() < self.end:
+            case = self.paid[str(uuid4())]
+            amount = float(FIRST_AMOUNT + len(self.paid) * Decimal("0.01"))
+            request = {"type": "charge", "terminal": serial, "amount": {"subtotal_iva0": amount}}
             began = time.perf_counter()
-            reply = await call(self._socket, "PUT", f"/transactions/{identity}", request)
-            if reply.status != 201:
-                self.problems.append(f"the start of {identity} was answered {reply.status}: {reply.body!r}")
-                continue
-            self._newest = identity
-            reply = await call(self._socket, "GET", f"/transactions/{identity}/outcome?timeout=60")
-            self.payments.append((time.perf_counter() - began) * 1000)
+            reply = await call(self.socket, "PUT", f"/transactions/{case.id}", request)
+            if reply.status == 201:
+                case.answers.append(reply.status)
+                reply = await call(self.socket, "GET", f"/transactions/{case.id}/outcome?timeout=60")
+                self.payments.append((time.perf_counter() - began) * 1000)
             if reply.status == 200:
-                self.paid[identity] = amount, reply.json["result"]
+                case.told.append(reply.json)
             else:
-                self.problems.append(f"no outcome of {identity} in a minute: {reply.status}")
+                self.problems.append(f"{case.id} was answered {reply.status}: {reply.body!r}")
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _read(self) -> None:
-        while time.monotonic() < self._end:
-            if self._newest:
+    async def read(self) -> None:
+        """Read the newest accepted payment."""
+        while time.monotonic() < self.end:
+            if accepted := [case for case in self.paid.values() if case.answers]:
                 began = time.perf_counter()
-                reply = await call(self._socket, "GET", f"/transactions/{self._newest}")
+                reply = await call(self.socket, "GET", f"/transactions/{accepted[-1].id}")
                 self.reads.append((time.perf_counter() - began) * 1000)
                 if reply.status != 200:
                     self.problems.append(f"a read was answered {reply.status}")
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def judge(self, ledger: Iterable[Line]) -> None:
+        """Compare the payments with posd's and with the terminals' ledgers. Each payment must be approved."""
+        self.paid.read(line for line in ledger if line.get("client_transaction_id") in self.paid)
+        for case in self.paid.values():
+            case.shown = (await call(self.socket, "GET", f"/transactions/{case.id}")).json
+            found = [*payment_faults(case)]
+            if not case.charges or not case.told:
+                found.append(f"the terminal made {len(case.charges)} charges, and the till received {case.told}")
+            self.problems += [f"{case.id}: {fault}" for fault in found]
+        if not self.paid:
+            self.problems.append("the till made no payment")
 
 
 #: Factor by which terminals are faster than people. A payment takes some 150 ms.
@@ -93,25 +98,20 @@ class Shop:
 
     directory: Path
     daemon: Daemon
-    serials: list[str]
+    terminals: Mapping[str, Command]
     #: Rows of the database before the first payment, as counted by `stored`.
     filled: Mapping[str, int] = field(default_factory=dict)
 
-    async def till(self, seconds: float) -> Till:
-        """Run a till on all terminals for a time."""
-        till = Till(self.daemon.till_socket, seconds)
-        await till.run(self.serials)
+    async def pay(self, seconds: float) -> Till:
+        """Run a till on all terminals for a time. Compare its payments with the ledgers."""
+        till = Till(self.daemon.till_socket, time.monotonic() + seconds)
+        await asyncio.gather(till.read(), *map(till.pay, self.terminals))
+        await till.judge(self.ledgers())
         return till
 
-    def ledgers(self) -> list[dict[str, Any]]:
-        """Return all lines of all terminals' ledgers."""
-        files = [self.directory / f"{serial}.ledger" for serial in self.serials]
-        return [
-            json.loads(line)
-            for file in files
-            for line in file.read_bytes().splitlines(keepends=True)
-            if line.endswith(b"\n")
-        ]
+    def ledgers(self) -> list[Line]:
+        """Return all lines of all terminals' ledgers. The terminals print them."""
+        return [line for terminal in self.terminals.values() for line in terminal.lines if "kind" in line]
 
     def stored(self) -> Mapping[str, int]:
         """Count the rows of the database."""
@@ -128,12 +128,12 @@ class Shop:
         """Return the names of the daemon's files."""
         return {str(path.relative_to(self.directory)) for path in (self.directory / "state").rglob("*")}
 
-    def captured(self) -> tuple[str, bytes]:
+    def captured(self) -> tuple[str, str]:
         """Return path and body of an accepted callback, which an attacker could have recorded."""
         with disk(self.daemon) as db:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
-        return address(self.daemon, identity), body
+        return address(self.daemon, identity), body.decode()
 
 
 @asynccontextmanager
@@ -146,10 +146,9 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
     async with AsyncExitStack() as stack:
         stack.push_async_callback(daemon.end)
         terminals = {serial: await _start_terminal(daemon, serial, at, made) for serial, at in addresses.items()}
-        for terminal in terminals.values():
-            stack.push_async_callback(terminal.stop)
         entries = ""
         for serial, terminal in terminals.items():
+            stack.push_async_callback(terminal.stop)
             base_url = (await terminal.line(lambda line: "base_url" in line))["base_url"]
             entries += f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\n'
             entries += f'ca_file = "{made.ca_certificate}"\n'
@@ -162,7 +161,7 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
             filled.pay(2, ["TERMINAL_REJECTED"], type=OperationType.VOID, original=name(1), derives_from=name(1))
             filled.again(2, OPERATIONS - 1)
             filled.db.execute("COMMIT")
-        shop = Shop(directory, daemon, list(terminals))
+        shop = Shop(directory, daemon, terminals)
         shop.filled = shop.stored()
         await daemon.start()
         yield shop
@@ -170,12 +169,9 @@ async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
 
 async def _start_terminal(daemon: Daemon, serial: str, host: str, made: TlsFiles) -> Command:
     """Start the process of a terminal."""
-    directory = daemon.directory
+    arguments = simulate(serial, f"{host}:0", made, daemon.directory / serial, daemon.ca, SPEED)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.hostile.terminal", host, "--json", "--serial", serial),
-        *("--listen", f"{host}:0", "--cert", str(made.certificate), "--key", str(made.private_key)),
-        *("--state", str(directory / serial), "--ledger", str(directory / f"{serial}.ledger")),
-        *("--trust", str(daemon.ca), "--speed", str(SPEED), "--seed", "1"),
+        *(sys.executable, "-m", "tests.hostile.terminal", host, *arguments, "--seed", "1"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -28,6 +28,5 @@ class Policy(asyncio.DefaultEventLoopPolicy):
 
 if __name__ == "__main__":
     OwnAddress.address = sys.argv.pop(1)
-    sys.argv.insert(1, "simulate")
     asyncio.set_event_loop_policy(Policy())
     main()

@@ -36,18 +36,16 @@ class Attacker:
     port: int
     sources: Sequence[str]
     #: Path and body of an accepted callback.
-    path: str = ""
-    body: bytes = b""
+    path: str
+    body: str
     #: The socket of the tills.
-    till_socket: str = ""
+    till_socket: str
     counts: Counter[str] = field(default_factory=Counter)
     random: Random = field(default_factory=lambda: Random(1))
 
     def __post_init__(self) -> None:
         self._next = itertools.cycle(self.sources)
-        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.tls.check_hostname = False
-        self.tls.verify_mode = ssl.CERT_NONE
+        self._tls = trusting()
 
     def connected(self) -> None:
         """Count a connection, and report the first."""
@@ -77,7 +75,7 @@ class Attacker:
         """Open a TLS connection from the next address. Reset the connection at the end."""
         async with self.tcp() as (_, writer):
             try:
-                await asyncio.wait_for(writer.start_tls(context or self.tls, server_hostname="posd"), PATIENCE)
+                await asyncio.wait_for(writer.start_tls(context or self._tls, server_hostname="posd"), PATIENCE)
             except CUT_OFF:
                 self.counts["turned away"] += 1
                 raise
@@ -108,24 +106,34 @@ class Attacker:
             raise
         return sock
 
-    async def hear(self, reader: asyncio.StreamReader) -> bytes:
+    # Reactions after a piece has been sent.
+
+    async def leave(self, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        """End the connection."""
+
+    async def hear(self, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bytes:
         """Count the status of a response. Return the head."""
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         self.counts[f"answered {int(head.split(b' ', 2)[1])}"] += 1
         return head
 
-    async def take(self, reader: asyncio.StreamReader) -> None:
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Count the status of a response, and read the whole body."""
-        fields = (await self.hear(reader)).lower().split(b"\r\n")
+        fields = (await self.hear(reader, writer)).lower().split(b"\r\n")
         (length,) = (int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
         await asyncio.wait_for(reader.readexactly(length), PATIENCE)
 
-    async def until_cut(self, reader: asyncio.StreamReader) -> None:
+    async def until_cut(self, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         """Read until the peer closes."""
         with suppress(*CUT_OFF):
             async with asyncio.timeout(PATIENCE):
                 while await reader.read(65_536):
                     pass
+
+    async def hear_and_hold(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Count the status of a response, and keep the connection until the peer closes."""
+        await self.hear(reader, writer)
+        await self.until_cut(reader, writer)
 
     async def pump(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
         """Send a piece repeatedly, as fast as the peer reads."""
@@ -135,6 +143,13 @@ class Attacker:
                 await asyncio.wait_for(writer.drain(), PATIENCE)
                 self.counts["kilobytes"] += len(piece) // 1024
                 await asyncio.sleep(0)  # `drain` alone does not always wait
+
+
+def trusting() -> ssl.SSLContext:
+    """Return the TLS context of a client that accepts every certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def forged() -> str:
@@ -147,8 +162,9 @@ def head(path: str, *fields: str, method: str = "POST") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "host: posd", *fields, "", ""]).encode()
 
 
-def whole(path: str, body: bytes) -> bytes:
+def whole(path: str, body: bytes | str) -> bytes:
     """Return a complete request."""
+    body = body if isinstance(body, bytes) else body.encode()
     return head(path, "content-type: application/json", f"content-length: {len(body)}") + body
 
 

@@ -5,7 +5,7 @@ reports this.
 import pytest
 
 from tests.lan.network import why_not
-from tests.lan.programs import AVAHI
+from tests.lan.street import AVAHI
 from tests.support.needs import lacking
 
 #: Time limit of each of these tests, in seconds. A test has several waits with limits of their own.

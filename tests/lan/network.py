@@ -13,9 +13,9 @@ import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import IO
 
 from tests.support.needs import SEARCH_PATH, find, lacking
+from tests.support.tmpfs import CannotMake, held
 
 #: Commands that a network requires.
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount")
@@ -40,10 +40,6 @@ exec cat
 """
 
 
-class CannotMake(Exception):
-    """Error if this machine cannot make networks. The message gives the reason."""
-
-
 def why_not() -> str | None:
     """Return why this machine cannot make networks, or None. The function makes a network to find out."""
     if missing := lacking(*TOOLS, root=True):
@@ -62,25 +58,9 @@ class Namespace:
     def __init__(self, name: str, stack: ExitStack) -> None:
         """Make the namespace. The network ends with `stack`. Raise CannotMake."""
         self.name = name
-        self._holder = stack.enter_context(
-            subprocess.Popen(
-                self._deadly(find("unshare") or "unshare", "--net", "--mount", "sh", "-c", _HOLD),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"PATH": SEARCH_PATH},
-                text=True,
-            )
-        )
-        stack.callback(_pipe(self._holder.stdin).close)
-        said = _pipe(self._holder.stdout).readline().strip()
-        if said != "ready":
-            raise CannotMake(f"no network namespace can be made here ({said})")
-
-    @property
-    def pid(self) -> int:
-        """The id of the process that holds the namespace."""
-        return self._holder.pid
+        unshare = (find("unshare") or "unshare", "--net", "--mount", "sh", "-c", _HOLD)
+        #: The id of the process that holds the namespace.
+        self.pid = stack.enter_context(held(*self._deadly(*unshare)))
 
     def command(self, *command: str) -> list[str]:
         """Return a command that runs another command in the namespace. Both commands run in the same process, so
@@ -114,14 +94,14 @@ class Machine(Namespace):
 
     def plug_in(self, *addresses: str) -> None:
         """Add a network card with these addresses (`10.0.0.1/24`, `fd00::1/64`) and a cable to the switch."""
-        port = self.name
-        self._switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", CARD, "netns", str(self.pid))
-        self._switch.run("ip", "link", "set", port, "master", "switch", "up")
+        peer = ("type", "veth", "peer", "name", CARD, "netns", str(self.pid))
+        self._switch.run("ip", "link", "add", self.name, *peer)
+        self.port("master", "switch", "up")
         for address in addresses:
             self.add(address)
         for name, value in _NEIGHBOURS.items():
             self.run("sh", "-c", f"echo {value} > /proc/sys/net/ipv4/neigh/{CARD}/{name}")
-        self.up()
+        self.card("up")
 
     def add(self, address: str) -> None:
         """Add an address with its prefix length to the card. The address may be link-local."""
@@ -136,29 +116,15 @@ class Machine(Namespace):
         self.remove(old)
         self.add(new)
 
-    def down(self) -> None:
-        """Set the card down, as an administrator or a driver does. The card loses its IPv6 addresses."""
-        self.run("ip", "link", "set", CARD, "down")
+    def card(self, *change: str) -> None:
+        """Change the network card. Set down by an administrator or a driver, it loses its IPv6 addresses."""
+        self.run("ip", "link", "set", CARD, *change)
 
-    def up(self) -> None:
-        """Set the card up again."""
-        self.run("ip", "link", "set", CARD, "up")
-
-    def pull_cable(self) -> None:
-        """Pull the cable at the switch. The card loses its carrier and keeps its addresses."""
-        self._switch.run("ip", "link", "set", self.name, "down")
-
-    def push_cable(self) -> None:
-        """Plug the cable in again."""
-        self._switch.run("ip", "link", "set", self.name, "up")
-
-    def cut_off(self) -> None:
-        """Drop all packets silently. Both ends still have a carrier."""
-        self._switch.run("ip", "link", "set", self.name, "nomaster")
-
-    def let_through(self) -> None:
-        """Pass packets again."""
-        self._switch.run("ip", "link", "set", self.name, "master", "switch")
+    def port(self, *change: str) -> None:
+        """Change the port of the switch. Set down, as by a pulled cable, the card loses its carrier and keeps its
+        addresses. With `nomaster` all packets are dropped silently, and both ends still have a carrier.
+        """
+        self._switch.run("ip", "link", "set", self.name, *change)
 
 
 class Switch(Namespace):
@@ -185,8 +151,3 @@ def network() -> Iterator[Switch]:
     """Make a network for the block. Raise CannotMake."""
     with ExitStack() as stack:
         yield Switch(stack)
-
-
-def _pipe(pipe: IO[str] | None) -> IO[str]:
-    assert pipe is not None
-    return pipe

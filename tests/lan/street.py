@@ -1,7 +1,10 @@
 """A shop with a real network: posd on one machine, simulated terminals on others."""
 
 import asyncio
+import os
 import shutil
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,9 +16,11 @@ from uuid import uuid4
 from posd.tls import issue
 from posd.tls.files import TlsFiles
 from tests.lan.network import Machine, Switch, network
-from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
 from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
+from tests.support.needs import find
+from tests.support.program import PATIENCE_SECONDS, Server
 from tests.support.shop import AMOUNT
+from tests.support.simulated import simulate
 
 #: posd's two addresses, the addresses of two terminals, and the second address of the first terminal.
 POS, POS_LATER = "10.77.0.1", "10.77.0.21"
@@ -39,6 +44,41 @@ connect_timeout_seconds = 15
 """
 
 
+#: Factor by which terminals are faster than people. The factor is lower than in other tests, because the network must
+#: fail in the middle of a payment. A payment with a chip card and a PIN takes one to three seconds.
+SPEED = 10.0
+#: Seconds that a terminal waits for a reply. A terminal that is cut off gets no reply.
+DELIVERY_SECONDS = 5.0
+#: The port of terminals, as in the terminal profile.
+PORT = 6869
+
+AVAHI = "avahi-daemon"
+AVAHI_CONFIGURATION = """
+[server]
+host-name={host}
+allow-interfaces=eth0
+use-ipv4=yes
+use-ipv6=yes
+enable-dbus=no
+[wide-area]
+enable-wide-area=no
+[publish]
+publish-hinfo=no
+publish-workstation=no
+"""
+AVAHI_SERVICE = """<?xml version="1.0" standalone='no'?>
+<!DOCTYPE service-group SYSTEM "avahi-service.dtd">
+<service-group>
+  <name>{name}</name>
+  <service>
+    <type>_card-terminal._tcp</type>
+    <port>{port}</port>
+    <txt-record>serial={serial}</txt-record>
+  </service>
+</service-group>
+"""
+
+
 def net(address: str) -> str:
     """Return an address with its prefix length."""
     return f"{address}/{64 if ':' in address else 24}"
@@ -47,6 +87,28 @@ def net(address: str) -> str:
 def base_url(address: str) -> str:
     """Return the URL of the terminal with this address."""
     return f"https://{f'[{address}]' if ':' in address else address}:{PORT}"
+
+
+class Terminal(Server):
+    """A simulated terminal as a process. The lines of its output are the ledger."""
+
+    def happened(self, kind: str, identity: str | None = None) -> list[dict[str, Any]]:
+        """Return the lines of this kind in the ledger, of one payment or of all payments."""
+        entries = [line for line in self.lines if line.get("kind") == kind]
+        return [line for line in entries if identity in (None, line.get("client_transaction_id"))]
+
+    async def happens(self, kind: str, identity: str, **fields: Any) -> None:
+        """Wait until the ledger has a line of this kind for a payment."""
+        wanted = {"kind": kind, "client_transaction_id": identity} | fields
+        await self.line(lambda line: wanted.items() <= line.items())
+
+    def freeze(self) -> None:
+        """Stop the program (SIGSTOP). Its callers wait."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Continue the program."""
+        os.kill(self.pid, signal.SIGCONT)
 
 
 @dataclass
@@ -77,18 +139,39 @@ class Street:
         certificates: TlsFiles | None = None,
         host: str = "0.0.0.0",
     ) -> Terminal:
-        """Run a simulated terminal on a machine. The terminal announces itself on all cards, on the cards in `mdns`, or
-        not at all (None).
+        """Run a simulated terminal on all addresses of a machine. The terminal announces itself on all cards, on the
+        cards with the addresses in `mdns`, or not at all (None).
         """
-        state, shown = self.home / f"terminal-{machine.name}", certificates or self.certificates
-        made = Terminal(machine, serial, state, shown, self.daemon.ca, mdns=mdns, host=host)
-        return await self.stack.enter_async_context(made)
+        listen = f"{f'[{host}]' if ':' in host else host}:{PORT}"
+        shown, state = certificates or self.certificates, self.home / f"terminal-{machine.name}"
+        announcing = [] if mdns is None else ["--mdns", *(f"--mdns-interface={address}" for address in mdns)]
+        arguments = simulate(serial, listen, shown, state, self.daemon.ca, SPEED)
+        more = (*announcing, "--set", f"delivery-timeout={DELIVERY_SECONDS}")
+        terminal = Terminal(self.home)
+        self.stack.push_async_callback(terminal.stop, signal.SIGKILL)
+        await terminal.run(*machine.command(sys.executable, "-m", "posd", *arguments, *more), ready="ready")
+        return terminal
 
-    async def avahi(self, machine: Machine, serial: str | None = None, name: str | None = None) -> Avahi:
-        """Run an avahi-daemon on a machine. The daemon announces a terminal on the machine. Without a serial it
-        announces the machine.
+    async def avahi(self, machine: Machine, serial: str | None = None, name: str | None = None) -> None:
+        """Run an avahi-daemon on a machine. The daemon announces a terminal with the current addresses of the machine.
+        Without a serial it announces only the machine, as on most Linux machines, and uses port 5353. `name`: instance
+        name, by default the serial.
         """
-        return await self.stack.enter_async_context(Avahi(machine, self.home, serial, name))
+        home, named = self.home / f"avahi-{machine.name}", name or serial
+        (home / "services").mkdir(parents=True)
+        (home / "avahi-daemon.conf").write_text(AVAHI_CONFIGURATION.format(host=machine.name))
+        if serial is not None:
+            service = AVAHI_SERVICE.format(name=named, serial=serial, port=PORT)
+            (home / "services" / "terminal.service").write_text(service)
+        # The path of the services directory is compiled into avahi. Only this machine has these files at the path.
+        machine.run("mount", "--bind", str(home), "/etc/avahi")
+        command = (find(AVAHI) or AVAHI, "--no-drop-root", "--no-chroot", "--no-rlimits", "--file")
+        server = Server(home)
+        self.stack.push_async_callback(server.stop, signal.SIGKILL)
+        await server.run(
+            *machine.command(*command, str(home / "avahi-daemon.conf")),
+            ready=f'Service "{named}"' if named else "Server startup complete",
+        )
 
     async def known(self) -> Any:
         """Return the terminal from posd's API."""

@@ -66,12 +66,11 @@ async def test_this_machine_gets_another_address_during_a_payment(certified: boo
         await street.paid(terminal)
 
 
-Way = Callable[[Street, Machine], None]
-#: Kind of failure -> function that breaks the link, and function that restores it.
-LINKS: Mapping[str, tuple[Way, Way]] = {
-    "card of this machine": (lambda street, _: street.pos.down(), lambda street, _: street.pos.up()),
-    "cable of this machine": (lambda street, _: street.pos.pull_cable(), lambda street, _: street.pos.push_cable()),
-    "cable of the terminal": (lambda _, machine: machine.pull_cable(), lambda _, machine: machine.push_cable()),
+#: Kind of failure -> function that breaks or restores the link (down, up).
+LINKS: Mapping[str, Callable[[Street, Machine, str], None]] = {
+    "card of this machine": lambda street, _, state: street.pos.card(state),
+    "cable of this machine": lambda street, _, state: street.pos.port(state),
+    "cable of the terminal": lambda _, machine, state: machine.port(state),
 }
 
 
@@ -79,14 +78,14 @@ async def test_links_fail_and_return_in_the_middle_of_payments() -> None:
     async with open_street() as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         terminal = await street.terminal(machine)
-        for link, (breaking, mending) in LINKS.items():
+        for link, change in LINKS.items():
             await street.found_at(TERMINAL)
             identity = await street.under_way(terminal)
-            breaking(street, machine)
+            change(street, machine, "down")
             terminal.thaw()
             await terminal.happens("final", identity)
             assert (await street.daemon.transaction(identity))["outcome"] is None, link
-            mending(street, machine)
+            change(street, machine, "up")
             await street.approved(identity)
             assert started(identity, terminal) == [1], link
         await street.paid(terminal)
@@ -98,10 +97,10 @@ async def test_a_terminal_disappears_without_a_goodbye_packet_and_returns() -> N
         terminal = await street.terminal(machine)
         await street.found_at(TERMINAL)
         await street.shown(lambda item: item["reachable"] is True)
-        machine.cut_off()
+        machine.port("nomaster")
         known = await street.shown(lambda item: item["reachable"] is False)
         assert known["reason"], known
-        machine.let_through()
+        machine.port("master", "switch")
         known = await street.shown(lambda item: item["reachable"] is True)
         assert (known["reason"], known["base_url"]) == (None, base_url(TERMINAL))
         await street.paid(terminal)

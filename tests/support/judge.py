@@ -48,6 +48,22 @@ class Case:
         return {item["code"] for item in self.shown["attention"]} if self.shown else set()
 
 
+class Cases(dict[str, Case]):
+    """Cases by id. A new id gets a new case."""
+
+    def __missing__(self, identity: str) -> Case:
+        return self.setdefault(identity, Case(identity))
+
+    def read(self, ledger: Iterable[Line]) -> None:
+        """Add the starts and ends in a terminal's ledger."""
+        for line in ledger:
+            if line["kind"] == "start":
+                case = self[line["client_transaction_id"]]
+                case.starts, case.ran = case.starts + 1, case.ran or line["runs"]
+            elif line["kind"] == "final":
+                self[line["client_transaction_id"]].finals.append(line)
+
+
 def payment_faults(case: Case) -> Iterator[str]:
     """Yield the contradictions between the records of a payment."""
     counts = {

@@ -5,12 +5,14 @@ import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
+from tests.support.needs import SEARCH_PATH
 
 #: Limit in seconds of a wait for a line or for the end of a process.
 PATIENCE_SECONDS = 60.0
@@ -118,13 +120,17 @@ class Server(Output):
     _process: asyncio.subprocess.Process | None = field(default=None, init=False)
 
     async def run(self, *command: str, ready: str) -> None:
-        """Start a command. Wait until its log contains the text `ready`."""
+        """Start a command. Wait until its log contains the text or the member `ready`."""
         self.lines.clear()
         self._process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd="/"
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            cwd="/",
+            env=os.environ | {"PATH": SEARCH_PATH},
         )
         self.read(self._process.stdout)
-        await self.line(lambda line: ready in line.get("text", ""))
+        await self.line(lambda line: ready in line or ready in line.get("text", ""))
 
     @property
     def pid(self) -> int:
@@ -135,7 +141,8 @@ class Server(Output):
     async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """If the server runs, end it with a signal."""
         if self._process is not None:
-            self._process.send_signal(number)
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
             await self._process.wait()
             await self.whole()
             self._process = None

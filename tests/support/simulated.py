@@ -12,6 +12,7 @@ from uuid import uuid4
 from posd.simulator import Settings, Simulator
 from posd.simulator.ledger import Ledger
 from posd.tls import issue
+from posd.tls.files import TlsFiles
 from tests.support.daemon import Daemon, running
 from tests.support.webhooks import disk
 
@@ -53,6 +54,20 @@ async def simulated(
             entries += f'ca_file = "{made.ca_certificate}"\n{lines}\n'
         await configured_otherwise(daemon, {"[discovery]": f"{entries}{extra}[discovery]"} | public(daemon))
         yield daemon, simulators
+
+
+def simulate(serial: str, listen: str, made: TlsFiles, state: Path, trust: Path, speed: float) -> tuple[str, ...]:
+    """Return the arguments of posd for a simulated terminal that prints its ledger."""
+    options = {
+        "--serial": serial,
+        "--listen": listen,
+        "--cert": made.certificate,
+        "--key": made.private_key,
+        "--state": state,
+        "--trust": trust,
+        "--speed": speed,
+    }
+    return ("simulate", "--json", *(str(word) for pair in options.items() for word in pair))
 
 
 def undelivered(ledger: Ledger) -> set[str]:

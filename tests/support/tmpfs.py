@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support.needs import lacking
+from tests.support.needs import SEARCH_PATH, lacking
 
 #: Script that mounts the disk, prints that it is ready, and runs until its input is closed.
-_HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec cat'
+_HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo ready && exec cat'
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,29 @@ class SmallDisk:
         self._ballast.unlink()
 
 
-class CannotMount(Exception):
-    """Error if this machine cannot mount a small disk. The message gives the reason."""
+class CannotMake(Exception):
+    """Error if this machine cannot make a namespace, a disk or a network. The message gives the reason."""
+
+
+@contextmanager
+def held(*command: str) -> Iterator[int]:
+    """Run a command that makes a namespace, prints "ready", and holds the namespace until its input is closed. Yield
+    the id of its process. Raise CannotMake.
+    """
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PATH": SEARCH_PATH},
+        text=True,
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        with holder.stdin:
+            if (said := holder.stdout.readline().strip()) != "ready":
+                raise CannotMake(f"this user may not make it here ({said})")
+            yield holder.pid
 
 
 def skip_without_small_disks() -> None:
@@ -64,40 +85,24 @@ def skip_without_small_disks() -> None:
     try:
         with TemporaryDirectory() as home, small_disk(Path(home), Path(home), "64k"):
             pass
-    except CannotMount as error:
+    except CannotMake as error:
         pytest.skip(f"needs to mount a tmpfs: {error}")
 
 
 @contextmanager
 def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
-    """Mount a tmpfs of a size (in the notation of mount) at an existing directory. Raise CannotMount."""
+    """Mount a tmpfs of a size (in the notation of mount) at an existing directory. Raise CannotMake."""
     root = os.geteuid() == 0
     unshare = ["unshare", "--mount", *([] if root else ["--user", "--map-root-user"])]
-    with subprocess.Popen(
-        [*unshare, "sh", "-c", _HOLD, "sh", size, str(at)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        said = holder.stdout.readline().strip()
-        if said != "mounted":
-            holder.stdin.close()
-            who = "root" if root else "this user, even in a user namespace"
-            raise CannotMount(f"{who} may not do that here ({said})")
+    with held(*unshare, "sh", "-c", _HOLD, "sh", size, str(at)) as pid:
         python = home / "python"
         enter = [
             "nsenter",
-            f"--target={holder.pid}",
+            f"--target={pid}",
             "--mount",
             "--root",  # without the root directory nsenter would leave a chroot
             *([] if root else ["--user", "--preserve-credentials"]),
         ]
         python.write_text(f'#!/bin/sh\nexec {shlex.join([*enter, sys.executable])} "$@"\n')
         python.chmod(0o755)
-        try:
-            yield SmallDisk(Path(f"/proc/{holder.pid}/root{at}"), python)
-        finally:
-            holder.stdin.close()
+        yield SmallDisk(Path(f"/proc/{pid}/root{at}"), python)

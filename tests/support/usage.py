@@ -2,6 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +41,36 @@ def processor_seconds(pid: int) -> float:
     clock (clock_getcpuclockid(3)) counts nanoseconds. /proc/PID/stat counts in steps of 10 ms.
     """
     return time.clock_gettime((~pid << 3) | _SCHEDULED)
+
+
+#: Seconds between two counts of descriptors.
+EVERY_SECONDS = 0.1
+
+
+@dataclass
+class Meter:
+    """Open descriptors of a process before a block, and the largest number during the block."""
+
+    before: int
+    most: int = 0
+
+
+@asynccontextmanager
+async def metered(pid: int) -> AsyncIterator[Meter]:
+    """Count the descriptors of a process during the block. Reset the peak of its memory before the block."""
+    meter = Meter(descriptors(pid))
+    forget_peak(pid)
+
+    async def watch() -> None:
+        while True:
+            meter.most = max(meter.most, descriptors(pid))
+            await asyncio.sleep(EVERY_SECONDS)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield meter
+    finally:
+        watching.cancel()
 
 
 async def quiet(pid: int) -> None:

@@ -6,10 +6,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from tests.system.report import Report, Skipped
+from tests.system.report import Report, Skipped, Stopped
 
 #: Name of a part -> subject of its tests.
 PARTS = {
@@ -50,24 +50,20 @@ def main() -> None:
     # SIGTERM raises an exception, so that every mounted and booted system is shut down in order
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
-        for name in given.parts or PARTS:
-            for report.suite in given.suite or SUITES if name in ON_DEBIAN else ("",):
-                _part(name)(report, Path(scratch))
-    print(report.summary)
-    sys.exit(1 if report.count("failed") else 0)
+        for report.part in given.parts or PARTS:
+            for suite in given.suite or SUITES if report.part in ON_DEBIAN else ("",):
+                report.suite = suite
+                with suppress(Stopped):
+                    _run(report, Path(scratch))
+    print(", ".join(f"{report.results[result]} {result}" for result in ("passed", "failed", "skipped")))
+    sys.exit(1 if report.results["failed"] else 0)
 
 
-def _part(name: str) -> Callable[[Report, Path], None]:
-    if os.geteuid() != 0 and name in ON_DEBIAN:
-        return lambda report, _scratch: _skip(name, report)
-    module = importlib.import_module(ON_DEBIAN.get(name, "tests.system.prometheus"))
-    part: Callable[[Report, Path], None] = module.run
-    return part
-
-
-def _skip(name: str, report: Report) -> None:
-    with report.check(name, PARTS[name]):
-        raise Skipped("it needs root")
+def _run(report: Report, scratch: Path) -> None:
+    if report.suite and os.geteuid() != 0:
+        with report.check(PARTS[report.part], needed=True):
+            raise Skipped("it needs root")
+    importlib.import_module(ON_DEBIAN.get(report.part, "tests.system.prometheus")).run(report, scratch)
 
 
 if __name__ == "__main__":

@@ -2,17 +2,15 @@
 and a second time.
 """
 
-import os
 import re
 import shutil
 import sys
 from pathlib import Path
 
 from tests.system import packages, shop
-from tests.system.machine import Machine, host, need
+from tests.system.machine import Done, Machine, host
 from tests.system.report import Report
 
-PART = "ansible"
 ROLES = packages.CHECKOUT / "packaging" / "ansible"
 KEY = "ab" * 32
 PLAY = """
@@ -33,54 +31,43 @@ PLAY = """
 
 def run(report: Report, scratch: Path) -> None:
     """Run the part."""
-    machine = Machine(scratch / f"ansible-{report.suite}", f"posd-ansible-{os.getpid()}", report.suite)
-    try:
-        with report.check(PART, "a Debian with Python and ansible-core is booted"):
-            need("mmdebstrap", "mmdebstrap")
-            need("systemd-nspawn", "systemd-container")
-            package = packages.given(scratch)
-            _lay_out(machine, package, scratch)
+    with Machine(report, scratch) as machine:
+        with report.check("a Debian with Python and ansible-core is booted", needed=True):
+            _lay_out(machine, packages.given(scratch), scratch)
             machine.boot()
-        if report.checks[-1].result != "passed":
-            return
-        with report.check(PART, "a dry run on a machine without posd reports the changes and makes none") as check:
-            assert _changed(check.note, machine, "--check") > 0
+        with report.check("a dry run on a machine without posd reports the changes and makes none"):
+            assert _changed(machine, "--check") > 0
             assert not (machine.root / "etc/posd").exists()
-        with report.check(PART, "the role installs posd, and posd runs with the terminals of the play") as check:
-            assert _changed(check.note, machine) > 0
+        with report.check("the role installs posd, and posd runs with the terminals of the play"):
+            assert _changed(machine) > 0
             assert "SN-0001, SN-0002" in machine.out("posd", "config", "check", user="posd")
             serials = machine.out("posd", "terminals")
             assert "SN-0001" in serials
             assert "SN-0002" in serials
             assert "posd-till" in machine.out("id", "-nG", "till")
             assert "posd-admin" in machine.out("id", "-nG", "ana")
-        with report.check(PART, "a second run, dry or not, changes nothing") as check:
+        with report.check("a second run, dry or not, changes nothing"):
             before = machine.show("posd.service", "MainPID", "StateChangeTimestampMonotonic")
-            assert _changed(check.note, machine, "--check") == 0
-            assert _changed(check.note, machine) == 0
+            assert _changed(machine, "--check") == 0
+            assert _changed(machine) == 0
             assert machine.show("posd.service", "MainPID", "StateChangeTimestampMonotonic") == before
-        with report.check(PART, "a reload applies a change; the role refuses a wrong change and writes nothing"):
+        with report.check("a reload applies a change; the role refuses a wrong change and writes nothing"):
             play = (machine.root / "root/play.yml").read_text()
             machine.write("/root/play.yml", play.replace('"UTC"', '"Europe/Madrid"'))
-            assert _changed(check.note, machine) == 2
+            assert _changed(machine) == 2
             kept = machine.out("cat", shop.CONFIG)
             machine.write("/root/play.yml", play.replace('"UTC"', '"Nowhere"'))
             refused = _play(machine)
             assert refused.returncode != 0
             assert "is no known time zone" in refused.stdout
             assert machine.out("cat", shop.CONFIG) == kept
-    finally:
-        machine.close()
 
 
 def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
     """Install the packages of a run before the machine is booted, because a booted machine has no network."""
     machine.make()
-    machine.put(package, "/root/")
-    machine.run("apt-get", "update", "-q")
-    install = ("apt-get", "install", "-y", "--no-install-recommends")
-    machine.run(*install, "python3", "passwd", "systemd", "init-system-helpers", seconds=600)
-    machine.run("apt-get", "install", "-y", "--download-only", f"/root/{package.name}", seconds=600)
+    machine.install("python3", "passwd", "systemd", "init-system-helpers")
+    machine.install(package, option="--download-only")
     libraries = scratch / "ansible-core"
     if not libraries.exists():
         host(sys.executable, "-m", "pip", "-q", "install", "--target", str(libraries), "ansible-core", seconds=600)
@@ -89,16 +76,16 @@ def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
     machine.write("/root/play.yml", PLAY.format(package=package.name, key=KEY))
 
 
-def _play(machine: Machine, *options: str):  # type: ignore[no-untyped-def]
+def _play(machine: Machine, *options: str) -> Done:
     variables = ("PYTHONPATH=/opt/ansible", "ANSIBLE_ROLES_PATH=/root/roles", "ANSIBLE_NOCOLOR=1", "HOME=/root")
     command = ("python3", "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local", "/root/play.yml")
     return machine.run("env", *variables, *command, *options, check=False, seconds=600)
 
 
-def _changed(note, machine: Machine, *options: str) -> int:  # type: ignore[no-untyped-def]
+def _changed(machine: Machine, *options: str) -> int:
     """Run the play. Return the number of tasks that changed something, or would change it in check mode."""
     done = _play(machine, *options)
-    note(done.stdout + done.stderr)
+    machine.note(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     found = re.search(r"changed=(\d+)", done.stdout)
     assert found

@@ -1,6 +1,5 @@
 """The commands on the pages of docs/guides/operations.md, and the machines on which a test types these commands."""
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.system import packages, shop
-from tests.system.machine import Machine, need
-from tests.system.report import Check, Report
+from tests.system.machine import Machine
+from tests.system.report import Report
 
 GUIDE = (packages.CHECKOUT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -32,32 +31,22 @@ TURNING = re.compile(r"^[\u2800-\u28ff] .*\n", re.MULTILINE)
 
 
 @contextmanager
-def opened(report: Report, part: str, scratch: Path) -> Iterator[Machine | None]:
-    """Install the package on a machine, boot the machine, and charge a card. Yield None if a step failed."""
-    machine = Machine(scratch / f"{part}-{report.suite}", f"posd-{part}-{os.getpid()}", report.suite)
-    try:
-        with report.check(part, "a machine is laid out, and charges") as check:
-            need("mmdebstrap", "mmdebstrap")
-            need("systemd-nspawn", "systemd-container")
-            package = packages.given(scratch)
+def opened(report: Report, scratch: Path) -> Iterator[Machine]:
+    """Install the package on a machine, boot the machine, and charge a card. Raise Stopped if a step failed."""
+    with Machine(report, scratch) as machine:
+        with report.check("a machine is laid out, and charges", needed=True):
             machine.make()
-            machine.put(package, "/root/")
             machine.write("/usr/local/bin/editor", EDITOR)
             machine.run("chmod", "+x", "/usr/local/bin/editor")
-            machine.run("apt-get", "update", "-q")
-            install = ("apt-get", "install", "-y", "--no-install-recommends")
-            machine.run(*install, *NEEDED, f"/root/{package.name}", seconds=600)
+            machine.install(*NEEDED, packages.given(scratch))
             machine.write(f"/etc/sudoers.d/{READER}", SUDOERS)
             machine.write("/etc/hosts", f"127.0.0.1 localhost {(machine.root / 'etc/hostname').read_text()}")
             machine.boot()
             shop.configure(machine)
             machine.run("useradd", "--create-home", "--groups", "posd-admin", READER)
             shop.open_shop(machine)
-            assert shop.result(shop.charge(machine)) == "approved"
-            check.note(package.name)
-        yield machine if report.checks[-1].result == "passed" else None
-    finally:
-        machine.close()
+            shop.paid(machine)
+        yield machine
 
 
 def text(heading: str) -> str:
@@ -84,8 +73,6 @@ class Page:
 
     heading: str
     machine: Machine
-    check: Check
-    user: str = READER
     given: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(init=False)
 
@@ -103,8 +90,8 @@ class Page:
         words = command
         for name, value in {**self.given, **given}.items():
             words = re.sub(rf"\b{re.escape(name)}\b", lambda _, value=value: value, words)
-        code, shown = typed(self.machine, words, self.user, answer)
-        self.check.note(f"{self.user}$ {words}\n{shown}\n[exit code {code}]")
+        code, shown = typed(self.machine, words, answer)
+        self.machine.note(f"{READER}$ {words}\n{shown}\n[exit code {code}]")
         assert code in (codes or (0,)), f"{words} ended with exit code {code}\n{shown}"
         return " ".join(re.sub(r"[│╭╮╰╯─]", " ", shown).split())
 
@@ -116,15 +103,15 @@ class Page:
         )
         assert not (missed := [words for words in self.left if words not in why]), f"the test did not type {missed}"
         for command, reason in why.items():
-            self.check.note(f"not typed: {command}: {reason}")
+            self.machine.note(f"not typed: {command}: {reason}")
 
 
-def typed(machine: Machine, words: str, user: str = READER, answer: str = "") -> tuple[int, str]:
+def typed(machine: Machine, words: str, answer: str) -> tuple[int, str]:
     """Type a command on a terminal of 80 columns, and `answer` at the command's questions. Return the exit code and the
     screen.
     """
-    home = (f"HOME=/home/{user}", f"USER={user}", f"LOGNAME={user}")
-    script = ("script", "-qec", f"cd ~{user} && {words}", "/dev/null")
-    done = machine.run("env", *TERMINAL, *home, *script, user=user, text=answer, check=False, seconds=600)
+    home = (f"HOME=/home/{READER}", f"USER={READER}", f"LOGNAME={READER}")
+    script = ("script", "-qec", f"cd ~{READER} && {words}", "/dev/null")
+    done = machine.run("env", *TERMINAL, *home, *script, user=READER, text=answer, check=False, seconds=600)
     shown = TURNING.sub("", CONTROL.sub("", PLACE.sub("\n", done.stdout + done.stderr)))
     return done.returncode, re.sub(r"\n\n+", "\n\n", shown).strip()

@@ -10,10 +10,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
-from tests.system.report import Skipped
+from tests.system.report import Report, Skipped
 
 CACHE = Path(os.environ.get("POSD_SYSTEM_CACHE") or "/var/cache/posd-system-tests")
 #: Packages that a minimal installation has, and that mmdebstrap's smallest variant lacks. Python is not in the list,
@@ -82,58 +82,58 @@ def _mirror() -> str:
     raise Skipped("no Debian mirror in /etc/apt")
 
 
-@dataclass
 class Machine:
-    """A Debian on an overlay. Commands run in a chroot, or in the booted system."""
+    """A Debian on an overlay, until the end of the block. Commands run in a chroot, or in the booted system."""
 
-    scratch: Path
-    name: str
-    suite: str
-    _nspawn: subprocess.Popen[bytes] | None = None
-    _leader: int = 0
-    _groups: list[Path] = field(default_factory=list)
+    def __init__(self, report: Report, scratch: Path, of: str = "") -> None:
+        """`of`: name of a second machine of a part."""
+        part = f"{report.part}{of}"
+        self.note = report.note
+        self.name = f"posd-{part}-{os.getpid()}"
+        self._directory = scratch / f"{part}-{report.suite}"
+        self.root = self._directory / "root"
+        self._console = self._directory / "console.log"
+        self._suite = report.suite
+        self._nspawn: subprocess.Popen[bytes] | None = None
+        self._leader = 0
+        self._groups: list[Path] = []
 
-    @property
-    def root(self) -> Path:
-        return self.scratch / "root"
-
-    @property
-    def booted(self) -> bool:
-        return self._nspawn is not None
-
-    @property
-    def console(self) -> Path:
-        return self.scratch / "console.log"
-
-    def make(self) -> "Machine":
-        """Mount the overlay."""
-        for name in ("upper", "work", "root"):
-            (self.scratch / name).mkdir(parents=True)
-        layers = f"lowerdir={bare(self.suite)},upperdir={self.scratch}/upper,workdir={self.scratch}/work"
-        host("mount", "-t", "overlay", "posd-system", "-o", layers, str(self.root))
+    def __enter__(self) -> Self:
         return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Power the machine off and remove its files."""
         if self._nspawn is not None:
             self.power_off()
         if self.root.is_mount():
             host("umount", str(self.root))
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
 
-    def boot(self) -> float:
-        """Boot the machine. Return the seconds until all units were started."""
+    def make(self) -> None:
+        """Mount the overlay, and read the list of packages. Raise Skipped."""
+        need("mmdebstrap", "mmdebstrap")
+        need("systemd-nspawn", "systemd-container")
+        for name in ("upper", "work", "root"):
+            (self._directory / name).mkdir(parents=True)
+        layers = f"lowerdir={bare(self._suite)},upperdir={self._directory}/upper,workdir={self._directory}/work"
+        host("mount", "-t", "overlay", "posd-system", "-o", layers, str(self.root))
+        self.run("apt-get", "update", "-q")
+
+    def install(self, *packages: str | Path, action: str = "install", option: str = "-q") -> str:
+        """Install packages of Debian, and packages that are files of this machine. Return apt's output. A booted
+        machine has no network.
+        """
+        words = [item if isinstance(item, str) else self.put(item) for item in packages]
+        return self.out("apt-get", action, "-y", "--no-install-recommends", option, *words, seconds=900)
+
+    def boot(self) -> None:
+        """Boot the machine, until all units were started."""
         assert self._nspawn is None
-        network = ["--private-network"]
-        options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", *network]
-        # Without systemd on the host, no program makes a control group for the container. Therefore this code makes the
-        # group.
-        here = Path("/run/systemd/system").exists()
-        command = ["systemd-nspawn", "-D", str(self.root), *options, *([] if here else ["--keep-unit"]), "--boot"]
+        options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", "--private-network"]
         began = time.monotonic()
-        with self.console.open("ab") as console:
+        with self._console.open("ab") as console:
             self._nspawn = subprocess.Popen(
-                command if here else [*self._in_group(), *command],
+                self._spawning(*options, "--boot"),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -141,25 +141,30 @@ class Machine:
             )
         until(self._up, "systemd is process 1 and can be asked", 120)
         self.run("systemctl", "is-system-running", "--wait", check=False)
-        return time.monotonic() - began
+        self.note(f"booted in {time.monotonic() - began:.1f} s")
 
-    def _up(self) -> bool:
-        assert self._nspawn is not None
-        assert self._nspawn.poll() is None, f"systemd-nspawn ended:\n{self.console.read_text(errors='replace')[-2000:]}"
-        children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text().split()
-        self._leader = int(children[0]) if children else 0
-        return bool(self._leader) and not self.run("systemctl", "show", "-p", "Version", check=False).returncode
-
-    def _in_group(self) -> list[str]:
-        self._groups = [
-            Path(at, f"posd-{self.name}")
-            for at in ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
-            if Path(at, "cgroup.procs").exists()
-        ]
+    def _spawning(self, *words: str) -> list[str]:
+        """Return the command of a container. Without systemd on this machine, no program makes a control group for the
+        container, and therefore the command makes the group.
+        """
+        command = ["systemd-nspawn", "-D", str(self.root)]
+        if Path("/run/systemd/system").exists():
+            return [*command, *words]
+        places = ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+        self._groups = [Path(at, f"posd-{self.name}") for at in places if Path(at, "cgroup.procs").exists()]
         for group in self._groups:
             group.mkdir(exist_ok=True)
         entering = "; ".join(f"echo $$ > {group}/cgroup.procs" for group in self._groups)
-        return ["sh", "-c", f'{entering}; exec "$@"', "sh"]
+        return ["sh", "-c", f'{entering}; exec "$@"', "sh", *command, "--keep-unit", *words]
+
+    def _up(self) -> bool:
+        assert self._nspawn is not None
+        assert self._nspawn.poll() is None, (
+            f"systemd-nspawn ended:\n{self._console.read_text(errors='replace')[-2000:]}"
+        )
+        children = Path(f"/proc/{self._nspawn.pid}/task/{self._nspawn.pid}/children").read_text().split()
+        self._leader = int(children[0]) if children else 0
+        return bool(self._leader) and not self.run("systemctl", "show", "-p", "Version", check=False).returncode
 
     def power_off(self) -> None:
         """Shut the machine down in order. If the machine does not end, kill the machine and raise AssertionError."""
@@ -195,36 +200,34 @@ class Machine:
         """
         words = [*(["runuser", "-u", user, "--"] if user else []), *command]
         if self._leader:
-            return _run([*self.inside(), *words], check, seconds, text)
+            return _run([*self._inside(), *words], check, seconds, text)
         options = ["--register=no", "--quiet", "--pipe", "--as-pid2", f"--machine={self.name}"]
-        options += [] if Path("/run/systemd/system").exists() else ["--keep-unit"]
         options += [f"--setenv={name}={value}" for name, value in ENVIRONMENT.items()]
-        nspawn = ["systemd-nspawn", "-D", str(self.root), *options, *words]
-        return _run(nspawn if options.count("--keep-unit") == 0 else [*self._in_group(), *nspawn], check, seconds, text)
+        return _run(self._spawning(*options, *words), check, seconds, text)
 
     def out(self, *command: str, user: str = "", seconds: float = STUCK_SECONDS) -> str:
         """Run a command in the machine. Return the output."""
         return self.run(*command, user=user, seconds=seconds).stdout.strip()
 
-    def inside(self, **variables: str) -> list[str]:
+    def _inside(self) -> list[str]:
         """Return the prefix of a command that runs in the booted system."""
-        given = [f"{name}={value}" for name, value in (ENVIRONMENT | variables).items()]
+        given = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
         return ["nsenter", "-t", str(self._leader), "-a", "env", "-i", *given]
 
     def start(self, *command: str) -> "subprocess.Popen[str]":
         """Start a command in the booted system."""
         return subprocess.Popen(
-            [*self.inside(), *command],
+            [*self._inside(), *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
 
-    def put(self, source: Path, target: str) -> str:
+    def put(self, source: Path, folder: str = "/root") -> str:
         """Copy a file into the machine. Return the path in the machine."""
-        shutil.copy(source, self.root / target.lstrip("/"))
-        return target
+        shutil.copy(source, self.root / folder.lstrip("/"))
+        return f"{folder}/{source.name}"
 
     def write(self, target: str, text: str) -> None:
         """Write a file in the machine."""
@@ -236,6 +239,18 @@ class Machine:
         """Return properties of a unit."""
         shown = self.out("systemctl", "show", unit, *(f"--property={name}" for name in names))
         return dict(line.split("=", 1) for line in shown.splitlines())
+
+    def main_pid(self) -> str:
+        """Return the id of the daemon's process."""
+        return self.show("posd.service", "MainPID")["MainPID"]
+
+    def restarts(self) -> int:
+        """Return how often systemd has restarted posd."""
+        return int(self.show("posd.service", "NRestarts")["NRestarts"])
+
+    def states(self) -> tuple[str, ...]:
+        """Return the states of posd and of the till's socket."""
+        return tuple(self.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
 
 
 def _run(command: Sequence[str], check: bool, seconds: float, text: str | None = None) -> Done:

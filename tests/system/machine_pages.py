@@ -12,19 +12,16 @@ from tests.system.guide_pages import Page, opened, text
 from tests.system.machine import Machine, until
 from tests.system.report import Report
 
-PART = "machine"
 BACKUP = "/var/lib/posd/backups/by-hand.db"
 
 
 def run(report: Report, scratch: Path) -> None:
     """Run the part. Each page is a check."""
-    with opened(report, PART, scratch) as machine:
-        if machine is None:
-            return
+    with opened(report, scratch) as machine:
         for look in LOOKS:
-            with report.check(PART, str(look.__doc__)) as check:
-                look(Page(str(look.__doc__), machine, check))
-                paid(machine)
+            with report.check(str(look.__doc__)):
+                look(Page(str(look.__doc__), machine))
+                shop.paid(machine)
 
 
 def says(page: Page, words: str, shown: str) -> None:
@@ -33,18 +30,12 @@ def says(page: Page, words: str, shown: str) -> None:
     assert words in " ".join(shown.split()), f"the commands did not print {words!r}\n{shown}"
 
 
-def paid(machine: Machine) -> None:
-    """Make an approved payment."""
-    document = shop.charge(machine)
-    assert shop.result(document) == "approved", document
-
-
 def refused(page: Page) -> None:
     """Check that a till cannot pay until a person has decided. Check that the display gives the reason to the
     cashier.
     """
     done = page.machine.run("posd", "charge", "12.50", user="till", check=False)
-    page.check.note(f"the till's user$ posd charge 12.50\n{done.stdout}{done.stderr}")
+    page.machine.note(f"the till's user$ posd charge 12.50\n{done.stdout}{done.stderr}")
     assert done.returncode in (1, 3), done
     says(page, "restore_unseen", done.stdout + done.stderr)
 
@@ -63,7 +54,7 @@ def damaged(page: Page) -> None:
     """The database is damaged"""
     machine = page.machine
     machine.run("systemctl", "start", "posd-backup")
-    paid(machine)
+    shop.paid(machine)
     known = {one["client_transaction_id"] for one in shop.payments(machine)}
     destroy(machine)
     machine.run("systemctl", "start", "posd", check=False)
@@ -78,7 +69,7 @@ def damaged(page: Page) -> None:
     page.type("posd restore --seen", 0, 1, answer="compared with the bank\n")
     left = known - {one["client_transaction_id"] for one in shop.payments(machine)}
     assert not left, f"posd does not know {len(left)} of {len(known)} payments"
-    paid(machine)
+    shop.paid(machine)
     destroy(machine)
     page.type("sudo -u posd posd restore --without-backup", answer="y\n")
     up(machine)
@@ -100,10 +91,10 @@ def was_restored(page: Page) -> None:
     """The database was restored"""
     machine = page.machine
     machine.run("posd", "backup", BACKUP, user="posd")
-    paid(machine)
+    shop.paid(machine)
     machine.run("systemctl", "stop", "posd")
     machine.run("sh", "-c", "rm /var/lib/posd/posd.db /var/lib/posd/posd.db-*; true")
-    page.check.note(machine.out("posd", "restore", "--yes", BACKUP, user="posd"))
+    page.machine.note(machine.out("posd", "restore", "--yes", BACKUP, user="posd"))
     up(machine)
     says(page, "! restore", page.type("posd status", 1))
     says(page, "store.restored", log(machine))
@@ -123,7 +114,7 @@ def gone_back(page: Page) -> None:
     machine.run("systemctl", "stop", "posd")
     machine.run("sh", "-c", "cp -a /var/lib/posd/posd.db /var/lib/posd/older.db")
     up(machine)
-    paid(machine)
+    shop.paid(machine)
     machine.run("systemctl", "stop", "posd")
     machine.run("sh", "-c", "mv /var/lib/posd/older.db /var/lib/posd/posd.db; rm -f /var/lib/posd/posd.db-*")
     up(machine)

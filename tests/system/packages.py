@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from tests.system.machine import host
@@ -65,8 +64,3 @@ def later(scratch: Path, package: Path, name: str, *, migrates: bool = False) ->
     host("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(target))
     shutil.rmtree(tree)
     return target
-
-
-def same(one: Path, other: Path) -> bool:
-    """Return whether two packages are equal byte by byte."""
-    return subprocess.run(["cmp", "-s", str(one), str(other)], check=False).returncode == 0

@@ -19,7 +19,6 @@ from tests.system.guide_pages import Page, opened
 from tests.system.machine import Machine, until
 from tests.system.report import Report
 
-PART = "payments"
 #: Serials of the terminals. A payment without events for minutes has its own terminal.
 SERIALS = ONE, TWO, BANK = ("SN-0001", "SN-0002", "SN-0003")
 CONTROL = "127.0.0.1:6900"
@@ -29,7 +28,7 @@ SPEED = "20"
 #: curl.
 HAND = f"""
 import sys, urllib.request
-called = urllib.request.Request("http://{CONTROL}/terminals/" + sys.argv[1], sys.argv[2].encode())
+called = urllib.request.Request("http://{CONTROL}/terminals/" + sys.argv[1], b"{{}}")
 called.add_header("content-type", "application/json")
 urllib.request.urlopen(called)
 """
@@ -40,15 +39,12 @@ DECIDED = f"{NOTE}\ny\n"
 
 def run(report: Report, scratch: Path) -> None:
     """Run the part. Each page is a check."""
-    begun: dict[str, str] = {}
-    with opened(report, PART, scratch) as machine:
-        if machine is None:
-            return
-        with report.check(PART, "three terminals are switched on"):
+    with opened(report, scratch) as machine:
+        with report.check("three terminals are switched on", needed=True):
             begun = lay_out(machine)
-        for heading, follow in PAGES.items() if begun else ():
-            with report.check(PART, heading) as check:
-                page = Page(heading, machine, check)
+        for heading, follow in PAGES.items():
+            with report.check(heading):
+                page = Page(heading, machine)
                 page.given |= begun
                 try:
                     follow(page)
@@ -68,7 +64,13 @@ def lay_out(machine: Machine) -> dict[str, str]:
     )
     machine.write(shop.CONFIG, machine.out("cat", shop.CONFIG) + "\n" + sections)
     machine.run("systemctl", "reload", "posd")
-    switch_on(machine)
+    options = ["--terminals", str(len(SERIALS)), "--http", "--listen", f"{shop.ADDRESS}:6868"]
+    options += ["--state", "/var/lib/terminals", "--ledger", "/root/ledgers", "--control", CONTROL, "--speed", SPEED]
+    options += ["--trust", "/var/lib/posd/tls/ca.crt"]
+    machine.run("systemd-run", "--collect", "--unit=terminals", "posd", "simulate", *options)
+    asked = ("posd", "terminals", "--json")
+    reached = re.compile(r'"reachable": ?true')
+    until(lambda: len(reached.findall(machine.run(*asked, check=False).stdout)) == len(SERIALS), "all are reached", 60)
     bank = begin(machine, "11.20", BANK, "by-hand")
     becomes(machine, bank, phase="active")
     hand(machine, BANK, "present-card")
@@ -76,39 +78,25 @@ def lay_out(machine: Machine) -> dict[str, str]:
     return {"BANK": bank}
 
 
-def switch_on(machine: Machine) -> None:
-    """Start the simulated terminals."""
-    options = ["--terminals", str(len(SERIALS)), "--http", "--listen", f"{shop.ADDRESS}:6868"]
-    options += ["--state", "/var/lib/terminals", "--ledger", "/root/ledgers", "--control", CONTROL, "--speed", SPEED]
-    options += ["--trust", "/var/lib/posd/tls/ca.crt"]
-    machine.run("systemd-run", "--collect", "--unit=terminals", "posd", "simulate", *options)
-    reached = "len([1 for each in json.load(sys.stdin)['terminals'] if each['reachable']])"
-    asked = f'posd terminals --json | python3 -c "import json, sys; print({reached})"'
-    until(
-        lambda: machine.run("sh", "-c", asked, check=False).stdout.strip() == str(len(SERIALS)), "all are reached", 60
-    )
-
-
 def tidy(machine: Machine, going_on: set[str]) -> None:
     """Resolve the payments that a page left open, so that the next page shows only its own payments."""
-    for line in machine.out("posd", "list", "--open", "--all", "--json").splitlines():
-        for document in json.loads(line)["transactions"]:
-            if (identity := document["client_transaction_id"]) not in going_on:
-                machine.run("posd", "resolve", identity, "not_started", "--yes", "--note", "the page is over")
+    for identity in (each["client_transaction_id"] for each in shop.payments(machine, "--open")):
+        if identity not in going_on:
+            machine.run("posd", "resolve", identity, "not_started", "--yes", "--note", "the page is over")
     for serial in (ONE, TWO):
         for what in ("power-off", "power-on", "plug"):
             hand(machine, serial, what)
 
 
-def hand(machine: Machine, serial: str, what: str, **body: Any) -> None:
+def hand(machine: Machine, serial: str, what: str) -> None:
     """Perform an action at a terminal, as a person does."""
-    machine.run("python3", "-c", HAND, f"{serial}/{what}", json.dumps(body))
+    machine.run("python3", "-c", HAND, f"{serial}/{what}")
 
 
-def begin(machine: Machine, amount: str, serial: str, scenario: str, *options: str) -> str:
+def begin(machine: Machine, amount: str, serial: str, scenario: str) -> str:
     """Start a payment with this scenario, as a till does. Return the id after posd has recorded the payment."""
     identity = str(uuid.uuid4())
-    words = ("--terminal", serial, "--metadata", f"scenario={scenario}", "--id", identity, *options)
+    words = ("--terminal", serial, "--metadata", f"scenario={scenario}", "--id", identity)
     machine.run("systemd-run", "--quiet", "--collect", "--uid=till", "posd", "charge", amount, *words)
     until(lambda: bool(known(machine, identity)), "the payment is recorded", 30)
     return identity
@@ -139,25 +127,26 @@ def ended(machine: Machine, identity: str, result: str) -> None:
     assert (shop.result(known(machine, identity))) == result
 
 
-def charged(machine: Machine, serial: str, identity: str) -> int:
-    """Return the number of charges of a payment in the terminal's ledger."""
+def charges(machine: Machine, serial: str, **fields: str) -> list[dict[str, Any]]:
+    """Return the ends with these fields in the terminal's ledger that moved money."""
     lines = (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in lines if '"kind":"final"' in line]
-    return sum(bool(entry["charged"]) for entry in entries if entry["client_transaction_id"] == identity)
+    wanted = ({"kind": "final"} | fields).items()
+    return [entry for entry in map(json.loads, lines) if wanted <= entry.items() and entry["charged"]]
+
+
+def charged(machine: Machine, serial: str, identity: str) -> int:
+    """Return the number of charges of a payment."""
+    return len(charges(machine, serial, client_transaction_id=identity))
 
 
 def reference(machine: Machine, serial: str, identity: str) -> str:
     """Return the acquirer's reference of a payment, as a person gets it by telephone."""
-    entries = map(json.loads, (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines())
-    ends = [entry for entry in entries if entry["kind"] == "final" and entry["client_transaction_id"] == identity]
-    return str(next(entry["transaction_reference"] for entry in ends if entry["charged"]))
+    return str(charges(machine, serial, client_transaction_id=identity)[0]["transaction_reference"])
 
 
 def reversals(machine: Machine, serial: str) -> int:
-    """Return the number of reversed charges in the terminal's ledger."""
-    lines = (machine.root / f"root/ledgers/{serial}.jsonl").read_text().splitlines()
-    entries = [json.loads(line) for line in lines if '"kind":"final"' in line]
-    return sum(bool(entry["charged"]) for entry in entries if entry["operation"] == "void")
+    """Return the number of reversed charges."""
+    return len(charges(machine, serial, operation="void"))
 
 
 def shows(shown: str, *texts: str) -> None:
@@ -176,7 +165,7 @@ def in_doubt(page: Page) -> None:
     machine = page.machine
     runs = begin(machine, "3.00", ONE, "lost-acknowledgement")
     becomes(machine, runs, result="approved")
-    page.check.note("a payment that the terminal took ended by itself")
+    page.machine.note("a payment that the terminal took ended by itself")
     lost = begin(machine, "3.10", TWO, "lost-acknowledgement-and-all")
     becomes(machine, lost, phase="in_doubt", next_step="ask_person")
     shows(page.type("posd status", 0, 1), f"{lost[:8]} {TWO} charge 3.10 in doubt needs a person")
@@ -189,7 +178,7 @@ def in_doubt(page: Page) -> None:
     shown = page.type("posd reconcile ID", 1, 4, 0, ID=lost)
     shows(shown, "The terminal answered that it does not know this payment. That alone proves nothing")
     refused = machine.run("posd", "charge", "3.20", "--terminal", TWO, user="till", check=False)
-    page.check.note(refused.stdout + refused.stderr)
+    page.machine.note(refused.stdout + refused.stderr)
     assert refused.returncode == 1
     assert "still busy" in refused.stderr
     page.type("posd release ID", answer=DECIDED, ID=lost)
@@ -227,11 +216,11 @@ def at_the_bank(page: Page) -> None:
     becomes(machine, silent, attention="stalled")
     shows(page.type("posd status", 0, 1), f"{silent[:8]} {BANK} charge 11.20 at the bank")
     shown = machine.out("posd", "show", silent)
-    page.check.note(shown)
+    page.machine.note(shown)
     silence = "has been silent since APPROVAL_REQUESTED for 60 s; posd still waits for the outcome"
     shows(" ".join(shown.split()), f"attention stalled: terminal {BANK} {silence}")
     refused = machine.run("posd", "abort", silent, check=False)
-    page.check.note(refused.stdout + refused.stderr)
+    page.machine.note(refused.stdout + refused.stderr)
     assert "past_point_of_no_return" in refused.stderr or "already asked" in refused.stderr, refused
     page.type("posd reconcile ID", 0, 4, ID=silent)
     page.type("posd release ID", answer=DECIDED, ID=silent)
@@ -321,7 +310,7 @@ def charged_twice(page: Page) -> None:
     basket = ("--sale", "till-1/42", "--terminal", ONE)
     machine.run("posd", "charge", "7.20", *basket, user="till")
     again = machine.run("posd", "charge", "7.20", *basket, user="till", check=False)
-    page.check.note(again.stdout + again.stderr)
+    page.machine.note(again.stdout + again.stderr)
     assert again.returncode == 1
 
 

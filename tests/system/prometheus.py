@@ -6,7 +6,6 @@ promtool's output.
 import asyncio
 import json
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,9 +33,9 @@ VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
 def run(report: Report, scratch: Path) -> None:
     """Run the part."""
     for look in (check_metrics, check_rules, test_rules, check_dashboard):
-        with report.check("prometheus", str(look.__doc__)) as check:
+        with report.check(str(look.__doc__)):
             need("promtool", "prometheus")
-            check.note(look(scratch))
+            report.note(look(scratch))
 
 
 def check_metrics(directory: Path) -> str:
@@ -72,9 +71,9 @@ def check_dashboard(directory: Path) -> str:
     return f"{len(asked)} questions"
 
 
-def questions(paths: Sequence[Path] = DASHBOARDS) -> list[str]:
+def questions() -> list[str]:
     """Return every query of the dashboards."""
-    panels = [panel for path in paths for panel in json.loads(path.read_text())["panels"]]
+    panels = [panel for path in DASHBOARDS for panel in json.loads(path.read_text())["panels"]]
     return [target["expr"] for panel in panels for target in panel.get("targets", []) if "expr" in target]
 
 

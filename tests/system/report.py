@@ -2,65 +2,54 @@
 
 import time
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class Skipped(Exception):
     """Error if this machine cannot run a check. The message gives the reason."""
 
 
-@dataclass
-class Check:
-    """The check of one promise. `notes`: observations for the readers of the report."""
-
-    part: str
-    name: str
-    result: str = PASSED
-    seconds: float = 0.0
-    notes: list[str] = field(default_factory=list)
-
-    def note(self, words: str) -> None:
-        """Record an observation."""
-        self.notes.extend(words.strip("\n").rstrip().splitlines())
+class Stopped(Exception):
+    """End of a part, because a check that the others need did not pass."""
 
 
 @dataclass
 class Report:
-    """All checks. Each check is printed when it ends."""
+    """All checks. Each check is printed when it ends. `part`: the running part, with the release of Debian."""
 
-    checks: list[Check] = field(default_factory=list)
-    #: The Debian release under test, or "".
+    part: str = ""
     suite: str = ""
+    results: Counter[str] = field(default_factory=Counter)
+    _notes: list[str] = field(default_factory=list)
+
+    def note(self, words: object) -> None:
+        """Record an observation of the present check for the readers of the report."""
+        self._notes.extend(str(words).strip("\n").rstrip().splitlines())
 
     @contextmanager
-    def check(self, part: str, name: str) -> Iterator[Check]:
-        """Check one promise by the code of the block. The report records a failure, and the next check runs."""
-        check, began = Check(f"{part} on {self.suite}" if self.suite else part, name), time.monotonic()
+    def check(self, name: str, *, needed: bool = False) -> Iterator[None]:
+        """Check one promise by the code of the block. The report records a failure, and the next check runs. Raise
+        Stopped instead if the next checks need this one.
+        """
+        began, result = time.monotonic(), "passed"
         try:
-            yield check
+            yield
         except Skipped as reason:
-            check.result = SKIPPED
-            check.note(str(reason))
+            result = "skipped"
+            self.note(reason)
         except Exception as error:  # noqa: BLE001 - any error is the result
-            check.result = FAILED
-            check.note(str(error) or type(error).__name__)
+            result = "failed"
+            self.note(str(error) or type(error).__name__)
             if not isinstance(error, AssertionError):
-                check.note(traceback.format_exc(limit=-3))
-        check.seconds = round(time.monotonic() - began, 1)
-        self.checks.append(check)
-        print(f"{check.result:8}{check.part}: {check.name}  ({check.seconds} s)", flush=True)
-        for line in check.notes:
+                self.note(traceback.format_exc(limit=-3))
+        self.results[result] += 1
+        part = f"{self.part} on {self.suite}" if self.suite else self.part
+        print(f"{result:8}{part}: {name}  ({time.monotonic() - began:.1f} s)", flush=True)
+        for line in self._notes:
             print(f"          {line[:200]}", flush=True)
-
-    def count(self, result: str) -> int:
-        """Return the number of checks with this result."""
-        return sum(check.result == result for check in self.checks)
-
-    @property
-    def summary(self) -> str:
-        """The number of checks with each result, as text."""
-        return f"{self.count(PASSED)} passed, {self.count(FAILED)} failed, {self.count(SKIPPED)} skipped"
+        self._notes.clear()
+        if needed and result != "passed":
+            raise Stopped

@@ -35,18 +35,18 @@ def configuration(machine: Machine) -> Iterator[str]:
         machine.run("systemctl", "restart", "posd")
 
 
-def open_shop(machine: Machine) -> float:
-    """Bring the network up and start the terminal. Return the seconds until posd's certificate had the address. The
-    address appears while posd runs, as with DHCP. posd therefore makes a new certificate.
+def open_shop(machine: Machine) -> None:
+    """Bring the network up and start the terminal. The address appears while posd runs, as with DHCP. posd therefore
+    makes a new certificate.
     """
     network(machine)
     machine.run("systemctl", "reload", "posd")
     took = until(lambda: ADDRESS in machine.run("posd", "tls", "status", check=False).stdout, "certificate", 120)
-    terminal(machine, "SN-0001", ADDRESS)
+    machine.note(f"the certificate has the address after {took:.1f} s")
+    terminal(machine)
     until(lambda: not machine.run("posd", "terminals", check=False).returncode, "posd answers")
     if machine.run("id", "till", check=False).returncode:
         machine.run("useradd", "--groups", "posd-till", "till")
-    return took
 
 
 def network(machine: Machine) -> None:
@@ -57,16 +57,16 @@ def network(machine: Machine) -> None:
         machine.run("ip", "link", "set", interface, "up")
 
 
-def terminal(machine: Machine, serial: str, address: str) -> None:
-    """Replace the running simulated terminal by another simulated terminal."""
+def terminal(machine: Machine) -> None:
+    """Start the simulated terminal, or start it again."""
     machine.run("systemctl", "stop", "terminal", check=False)
-    options = ["--http", "--listen", f"{address}:6868", "--state", "/var/lib/terminal", "--speed", "50"]
-    trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
-    machine.run("systemd-run", "--collect", "--unit=terminal", "posd", "simulate", "--serial", serial, *options, *trust)
+    options = ["--serial", "SN-0001", "--http", "--listen", f"{ADDRESS}:6868", "--state", "/var/lib/terminal"]
+    options += ["--speed", "50", "--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
+    machine.run("systemd-run", "--collect", "--unit=terminal", "posd", "simulate", *options)
     until(lambda: bool(machine.out("ss", "-Hltn", "sport = 6868")), "the terminal listens", 60)
 
 
-def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, Any]:
+def charge(machine: Machine, amount: str, *options: str) -> dict[str, Any]:
     """Pay as a till does, as a user of the group posd-till. Return the transaction."""
     done = machine.run("posd", "charge", amount, "--json", *options, user="till", check=False)
     try:
@@ -76,16 +76,24 @@ def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, 
     return document
 
 
-def approvals(machine: Machine) -> tuple[int, int]:
-    """Return the numbers of approved payments in the terminal's ledger and in posd."""
+def paid(machine: Machine, *options: str) -> None:
+    """Make an approved payment."""
+    document = charge(machine, "12.50", *options)
+    assert result(document) == "approved", document
+
+
+def compare(machine: Machine) -> None:
+    """Check that posd has exactly the approvals of the terminal's ledger."""
     entries = [json.loads(line) for line in machine.out("cat", "/root/ledger.jsonl").splitlines()]
     counted = sum(entry["kind"] == "final" and bool(entry["charged"]) for entry in entries)
-    return counted, sum(result(document) == "approved" for document in payments(machine))
+    found = sum(result(document) == "approved" for document in payments(machine))
+    machine.note(f"approved: {counted} by the terminal's ledger, {found} by posd")
+    assert counted == found
 
 
-def payments(machine: Machine) -> list[dict[str, Any]]:
-    """Return all payments in posd."""
-    pages = machine.out("posd", "list", "--all", "--json").splitlines()  # each line is a page of the list
+def payments(machine: Machine, *options: str) -> list[dict[str, Any]]:
+    """Return all payments in posd, or those that `posd list` shows with these options."""
+    pages = machine.out("posd", "list", "--all", "--json", *options).splitlines()  # each line is a page of the list
     return [document for page in pages for document in json.loads(page)["transactions"]]
 
 
@@ -95,10 +103,17 @@ def result(document: dict[str, Any]) -> str:
     return str(outcome["result"] if isinstance(outcome, dict) else outcome or document["phase"])
 
 
+def known(machine: Machine) -> dict[str, str]:
+    """Return the result of each payment, by id."""
+    return {document["client_transaction_id"]: result(document) for document in payments(machine)}
+
+
 @contextmanager
-def paying(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Run a till that pays without a pause during the block. After the block the dictionary has the till's counts."""
-    machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
+def paying(machine: Machine, *others: str) -> Iterator[dict[str, Any]]:
+    """Run a till that pays without a pause during the block. Check that no call was refused, and that each payment was
+    approved, or had one of the other results. After the block the dictionary has the till's counts.
+    """
+    machine.put(Path(__file__).with_name("till.py"))
     machine.run("chmod", "-R", "a+rX", "/root")
     machine.run("systemctl", "reset-failed", "till", check=False)
     unit = ("systemd-run", "--quiet", "--pipe", "--wait", "--unit=till", "--uid=till", "-p", "TimeoutStopSec=150")
@@ -113,6 +128,9 @@ def paying(machine: Machine) -> Iterator[dict[str, Any]]:
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             raise AssertionError("the till got no answer any more") from None
-        found = re.search(r"^\{.*\}$", output, re.MULTILINE)
-        assert found, f"the till failed:\n{output[-2000:]}"
-        told.update(json.loads(found[0]))
+    found = re.search(r"^\{.*\}$", output, re.MULTILINE)
+    assert found, f"the till failed:\n{output[-2000:]}"
+    told.update(json.loads(found[0]))
+    machine.note(told)
+    assert told["refused"] == 0
+    assert {"approved"} <= set(told["outcomes"]) | set(others) <= {"approved", *others}

@@ -14,7 +14,7 @@ from rich.text import Text
 from tests.cli import test_captures
 from tests.cli.watch.terminal import pictured
 from tests.support.commands import posd_on_terminal
-from tests.support.counter import Counter
+from tests.support.counter import Counter, open_counter
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 88
@@ -29,7 +29,7 @@ WATCH = {"watch-80x24": (80, 24)}
 #: Parts that differ between runs: ids, names of one run, times, days, numbers.
 CHANGES = re.compile(
     r"uptime .*|/tmp/\S+|DEMO-\w+|\b[0-9a-f]{8}(?:-[0-9a-f-]+|\.\.\.)?"
-    r"|\w+day \d+ \w+ \d{4}|\d+ [A-Z][a-z]{2} |\d+|[─\s]+"
+    r"|\w+day\s\d+\s\w+\s\d{4}|\d+\s[A-Z][a-z]{2}\s|\d+|[─\s]+"
 )
 
 
@@ -38,7 +38,7 @@ def shop() -> Iterator[Counter]:
     """Yield a shop with two terminals and some payments of today. One payment runs at the terminal, and one payment is
     in doubt.
     """
-    with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2, speed=1000.0) as counter:
+    with TemporaryDirectory(prefix="posd-") as home, open_counter(Path(home), speed=1000.0) as counter:
         first, second = counter.serials
         for amount, serial in ((11.2, first), (25, second), (8.5, first)):
             paid = counter.charge(amount, serial)

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from posd.cli.app.connection import Api
 from tests.cli.watch.terminal import pictured
 from tests.support.commands import posd_on_terminal
-from tests.support.counter import Counter
+from tests.support.counter import Counter, open_counter
 
 pytestmark = pytest.mark.slow
 
@@ -39,10 +39,10 @@ COMMANDS: dict[str, dict[str, list[str]]] = tomllib.loads(Path(__file__).with_na
 @contextmanager
 def shop() -> Iterator[Counter]:
     """Run a daemon with terminals, one of them unreachable, and payments and print jobs of every kind."""
-    gone = f'[[terminals]]\nserial = "{NAMES["gone"]}"\nbase_url = "http://127.0.0.1:9"\n'
+    gone = f'[[terminals]]\nserial = "{NAMES["gone"]}"\nbase_url = "https://127.0.0.1:9"\n'
     with (
         TemporaryDirectory(prefix="posd-") as home,
-        Counter(Path(home), terminals=2, speed=1000.0, extra=gone, also=[NAMES["long_serial"]]) as counter,
+        open_counter(Path(home), NAMES["long_serial"], speed=1000.0, extra=gone) as counter,
     ):
         _pay(counter)
         yield counter

@@ -21,10 +21,10 @@ import pytest
 
 from posd.tls import issue
 from posd.tls.files import describe, files_in
-from tests.openapi.simulated import in_thread
 from tests.store.filled import filling
 from tests.support.command_lines import parse
 from tests.support.commands import Done, posd
+from tests.support.counter import in_thread
 from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
 from tests.support.tmpfs import skip_without_small_disks

@@ -30,7 +30,7 @@ from tests.cli.watch.shops import BUSY, NOW, at, drawn, identity, in_doubt, paym
 from tests.cli.watch.terminal import seen
 from tests.support import forks
 from tests.support.commands import posd_on_terminal, started_posd
-from tests.support.counter import PATIENCE, Counter
+from tests.support.counter import PATIENCE, Counter, open_counter
 from tests.support.documents import attention, outcome
 from tests.support.pseudo_terminal import OnTerminal, on_terminal
 from tests.support.strange import STRANGE, assert_lines
@@ -44,7 +44,7 @@ DRAWN = "reconcile"
 
 @pytest.fixture(scope="module")
 def shop_of_all() -> Iterator[Counter]:
-    with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2) as counter:
+    with TemporaryDirectory(prefix="posd-") as home, open_counter(Path(home)) as counter:
         yield counter
 
 
@@ -152,7 +152,7 @@ async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None
         await view.press("shift+tab")
         await view.selects("42.00")
         await view.press("tab", "enter")
-        await view.shows("base_url", "http://127.0.0.1")
+        await view.shows("base_url", "https://127.0.0.1")
         await view.press("q", "q")
     assert view.app.return_code == 0
 

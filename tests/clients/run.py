@@ -1,13 +1,12 @@
 """Run one client against one server. Record the client's message and every byte that the server received."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.clients.cases import ADDRESS, Case
+from tests.recipes.running import compile_go
 from tests.support.certificates import recording
 
 HERE = Path(__file__).parent
@@ -46,22 +45,8 @@ def go(program: Path) -> Client:
 
 async def build_go(directory: Path) -> Path:
     """Compile the client in Go."""
-    program = directory / "check"
-    environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
-    if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
-        # without this directory Go uses its own cache, and compiles its library once on each machine
-        environment["GOCACHE"] = str(directory / "cache")
-    process = await asyncio.create_subprocess_exec(
-        "go", "build", "-o", str(program), str(HERE / "check.go"), env=environment, stderr=asyncio.subprocess.PIPE
-    )
-    _, said = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return program
-
-
-def installed(command: str) -> bool:
-    """Return whether a command is installed."""
-    return shutil.which(command) is not None
+    await compile_go(HERE / "check.go", directory / "check")
+    return directory / "check"
 
 
 async def judge(client: Client, case: Case, name: str) -> Judgement:

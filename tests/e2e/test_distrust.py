@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from posd.tls.files import describe
-from tests.clients.run import build_go, installed
+from tests.clients.run import build_go
 from tests.support.daemon import Daemon
 from tests.support.https import connect
+from tests.support.needs import find
 from tests.support.tables import there
 
 UNKNOWN_CA = 48
@@ -57,7 +58,7 @@ async def wrong_name(posd: Daemon) -> None:
 
 async def go(posd: Daemon) -> None:
     """Connect with a client in Go."""
-    if not installed("go"):
+    if not find("go"):
         pytest.skip("go IS NOT INSTALLED: a refusal by a client in Go was not tested")
     program = await build_go(posd.directory)
     other = str(other_ca(posd.directory))

@@ -175,6 +175,4 @@ async def _start_terminal(daemon: Daemon, serial: str, host: str, made: TlsFiles
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    terminal = Command(process)
-    terminal.read(process.stdout)
-    return terminal
+    return Command(process)

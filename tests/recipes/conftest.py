@@ -1,28 +1,12 @@
 """Fixtures of the counter for the recipes of a file."""
 
-from collections.abc import AsyncIterator, Generator
-from functools import partial
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.recipes.counter import Counter, SharedCounter, open_counter
-
-PASSED = pytest.StashKey[bool]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Record for the counter whether a test has passed. The next test gets the same counter only after a passed
-    test.
-    """
-    report = yield
-    if call.when == "call":
-        item.stash[PASSED] = report.passed
-    return report
+from tests.recipes.counter import Counter, open_counter
 
 
 @pytest.fixture(scope="session")
@@ -32,18 +16,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> AsyncIterator[SharedCounter]:
+async def shared_counter(request: pytest.FixtureRequest, programs: Path) -> AsyncIterator[Counter]:
     """Yield the counter of a test file. `EXTRA` of the file is added to the daemon's configuration."""
-    extra = getattr(request.module, "EXTRA", "")
-    shared = SharedCounter(partial(open_counter, programs, "SN-1", extra=extra))
-    try:
-        yield shared
-    finally:
-        await shared.close()
+    async with open_counter(programs, "SN-1", extra=getattr(request.module, "EXTRA", "")) as counter:
+        yield counter
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def counter(shared_counter: SharedCounter, request: pytest.FixtureRequest) -> AsyncIterator[Counter]:
-    """Yield the counter with a till that has stored nothing."""
-    async with shared_counter.lent(lambda: request.node.stash.get(PASSED, False)) as counter:
-        yield counter
+async def counter(shared_counter: Counter) -> Counter:
+    """Return the counter with a till that has stored nothing. A failed test may have left the daemon stopped."""
+    if shared_counter.daemon.process is None:
+        await shared_counter.daemon.start()
+    shared_counter.fresh()
+    return shared_counter

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from posd.simulator import Simulator
 from posd.simulator.clock import VirtualClock
-from tests.recipes.running import PATIENCE_SECONDS, Recipe, run
+from tests.recipes.running import Recipe, run
 from tests.support.daemon import Daemon
-from tests.support.leftovers import owned_by, owner
+from tests.support.program import PATIENCE_SECONDS
 from tests.support.simulated import simulated
 
 #: Terminal seconds that exceed any payment.
@@ -135,35 +135,3 @@ async def open_counter(programs: Path, *serials: str, extra: str = "", **setting
         terminals = dict.fromkeys(serials, "")
         async with simulated(Path(directory), terminals, extra, virtual=True, **settings) as (daemon, simulators):
             yield Counter(daemon, simulators, Path(directory), programs)
-
-
-@dataclass
-class SharedCounter:
-    """A counter that several tests use in turn. The method `open` opens the counter. The next test gets a new counter
-    after a failed or interrupted test, or if the daemon is stopped.
-    """
-
-    open: Callable[[], AbstractAsyncContextManager[Counter]]
-    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _counter: Counter | None = None
-    #: The counter's processes belong to the test file, whichever test starts the processes.
-    _owner: str = field(default_factory=owner)
-
-    @asynccontextmanager
-    async def lent(self, left_as_found: Callable[[], bool]) -> AsyncIterator[Counter]:
-        """Yield the counter to a test, with a till that has stored nothing."""
-        if self._counter is None:
-            with owned_by(self._owner):
-                self._counter = await self._stack.enter_async_context(self.open())
-        self._counter.fresh()
-        try:
-            yield self._counter
-        finally:
-            process = self._counter.daemon.process
-            if process is None or process.returncode is not None or not left_as_found():
-                await self.close()
-
-    async def close(self) -> None:
-        """End the daemon and the terminals, if they exist."""
-        self._counter = None
-        await self._stack.aclose()

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,10 @@ from _pytest.mark import ParameterSet
 from tests.recipes.csharp import DOTNET, needs_csharp
 from tests.support import forks
 from tests.support.needs import PHP_CURL, needs, needs_paths
+from tests.support.program import Command
 
 RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
-#: Maximum time until a recipe prints a line or ends, in seconds. The start takes time on a busy machine.
-PATIENCE_SECONDS = 60.0
 #: Maximum duration of a compilation, in seconds. Go compiles its library once on each machine.
 COMPILING_SECONDS = 280.0
 
@@ -52,45 +51,17 @@ def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
     return marks if name in quick else [*marks, pytest.mark.slow]
 
 
-@dataclass
-class Recipe:
+@dataclass(eq=False)
+class Recipe(Command):
     """A running recipe. `said`: lines of the output up to this moment."""
 
-    name: str
-    process: forks.Process | asyncio.subprocess.Process
-    said: list[str] = field(default_factory=list)
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _reading: asyncio.Task[None] | None = None
-
-    def read(self) -> None:
-        """Read the lines of the output until its end."""
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            self.said.append(line.decode().rstrip())
-            self._news.set()
-        self._news.set()
+    @property
+    def said(self) -> list[str]:
+        return self.text.splitlines()
 
     async def says(self, text: str) -> str:
         """Wait for a line with this text. Return the line."""
-        assert self._reading is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while True:
-                self._news.clear()
-                for line in self.said:
-                    if text in line:
-                        return line
-                assert not self._reading.done(), f"{self.name} ended without printing {text!r}: {self.said}"
-                await self._news.wait()
-
-    async def ends(self) -> int:
-        """Wait for the end of the recipe. Return the exit code."""
-        assert self._reading is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await self._reading
-            return await self.process.wait()
+        return str((await self.line(lambda line: text in line.get("text", "")))["text"])
 
     def type(self, text: str) -> None:
         """Type a line."""
@@ -101,7 +72,7 @@ class Recipe:
         """Kill the recipe and all processes that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        await self.ends()
+        await self.ended()
 
 
 async def command(name: str, programs: Path) -> Sequence[str]:
@@ -111,7 +82,7 @@ async def command(name: str, programs: Path) -> Sequence[str]:
         case ".go":  # `go run` would hide the exit code
             program = programs / recipe.stem
             if not program.exists():
-                await _compile("go", "build", "-o", str(program), str(recipe), environment=_for_go(programs))
+                await compile_go(recipe, program)
             return (str(program),)
         case ".java":  # `java Charge.java` compiles the source at every start, which takes two seconds
             if not (programs / f"{recipe.stem}.class").exists():
@@ -127,16 +98,18 @@ async def command(name: str, programs: Path) -> Sequence[str]:
             return (*before, str(recipe))
 
 
-def _for_go(programs: Path) -> Mapping[str, str]:
-    environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
-    if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
+async def compile_go(source: Path, program: Path) -> None:
+    """Compile a program of Go, which needs no library but Go's own."""
+    environment = {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
+    if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & os.environ.keys():
         # without this directory Go uses its own cache, and compiles its library once on each machine
-        environment["GOCACHE"] = str(programs / "cache")
-    return environment
+        environment["GOCACHE"] = str(program.parent / "cache")
+    await _compile("go", "build", "-o", str(program), str(source), **environment)
 
 
-async def _compile(*command: str, environment: Mapping[str, str] | None = None) -> None:
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
+async def _compile(*command: str, **environment: str) -> None:
+    settings = os.environ | environment
+    process = await asyncio.create_subprocess_exec(*command, env=settings, stderr=asyncio.subprocess.PIPE)
     try:
         async with asyncio.timeout(COMPILING_SECONDS):
             _, said = await process.communicate()
@@ -175,8 +148,7 @@ async def run(
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
-    recipe = Recipe(name, process)
-    recipe.read()
+    recipe = Recipe(process)
     try:
         yield recipe
     finally:

@@ -39,7 +39,7 @@ async def test_an_approved_charge_is_shown(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     paid = await counter.one_request()
     assert recipe.said[-1] == f"PAID {APPROVED}, ticket {paid['outcome']['ticket_number']}"
 
@@ -49,7 +49,7 @@ async def test_a_declined_charge_is_shown(counter: Counter, name: str) -> None:
     async with counter.recipe(name, DECLINED) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1] == "NOT PAID: declined Insufficient funds"
     await counter.one_request()
 
@@ -59,14 +59,14 @@ async def test_a_partly_approved_amount_is_shown(counter: Counter, name: str) ->
     async with counter.recipe(name, A_PART) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 6
+        assert await recipe.ended() == 6
     outcome = (await counter.one_request())["outcome"]
     said = re.fullmatch(r"PAID (\S+) of (\S+), ticket (\d+)", recipe.said[-1])
     assert said, recipe.said
     assert Decimal(said[1]) == outcome["authorized_amount"] == 5000
     assert said.groups()[1:] == (A_PART, outcome["ticket_number"])
     async with counter.recipe(name) as recipe:
-        assert await recipe.ends() == 2  # no payment is open
+        assert await recipe.ended() == 2  # no payment is open
 
 
 @in_each_language
@@ -76,7 +76,7 @@ async def test_a_tip_added_at_the_terminal_is_not_a_different_amount(programs: P
         async with counter.recipe(name, "0.40") as recipe:
             await recipe.says(PRESENT)
             await counter.pass_time()
-            assert await recipe.ends() == 0, recipe.said
+            assert await recipe.ended() == 0, recipe.said
         paid = await counter.one_request()
         assert recipe.said[-1] == f"PAID 0.70, ticket {paid['outcome']['ticket_number']}"
 
@@ -85,7 +85,7 @@ async def test_a_tip_added_at_the_terminal_is_not_a_different_amount(programs: P
 async def test_a_fault_of_the_program_is_shown_neither_as_paid_nor_as_not_paid(counter: Counter, name: str) -> None:
     counter.till.rmdir()  # the till cannot store a payment
     async with counter.recipe(name, APPROVED) as recipe:
-        assert await recipe.ends() == 1
+        assert await recipe.ended(fault=True) == 1
     counter.till.mkdir()
     assert counter.requests == []
 
@@ -98,7 +98,7 @@ async def test_a_lost_acknowledgement_and_a_kill_of_posd_end_with_the_outcome(co
         await recipe.says(ONE_MOMENT)
         await counter.daemon.start()
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said[0].startswith("Checking")
     assert recipe.said[-1].startswith(f"PAID {LOST_ACKNOWLEDGEMENT}, ticket ")
     await counter.one_request()
@@ -115,7 +115,7 @@ async def test_a_kill_of_posd_during_the_start_ends_with_the_outcome(counter: Co
         await counter.daemon.start()
         await recipe.says(DOUBT)
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said[-1].startswith(PAID)
     await counter.one_request()
 
@@ -142,7 +142,7 @@ async def test_a_killed_till_finishes_its_open_payment(counter: Counter, name: s
     async with counter.recipe(name, "11.11") as recipe:  # the till starts no new charge before the cashier has checked
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 5
+        assert await recipe.ended() == 5
     assert LEFT_OPEN in recipe.said[0]
     assert recipe.said[-2].startswith(f"PAID {APPROVED}, ticket ")
     assert recipe.said[-1].startswith("11.11 WAS NOT CHARGED")
@@ -154,10 +154,10 @@ async def test_a_second_run_of_one_till_charges_nothing_while_the_first_runs(cou
     async with counter.recipe(name, APPROVED) as first:
         await first.says(PRESENT)
         async with counter.recipe(name, "11.11") as second:
-            assert await second.ends() == 5
+            assert await second.ended() == 5
         assert second.said == ["11.11 WAS NOT CHARGED: another charge of this till is running"]
         await counter.pass_time()
-        assert await first.ends() == 0
+        assert await first.ended() == 0
     await counter.one_request()
 
 
@@ -165,14 +165,14 @@ async def test_a_second_run_of_one_till_charges_nothing_while_the_first_runs(cou
 async def test_a_busy_terminal_refuses_and_leaves_nothing_open(counter: Counter, name: str) -> None:
     other = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1].startswith(NOT_PAID)
     assert other in recipe.said[-1]
     await counter.let_go(other)
     assert counter.requests == [other]
 
     async with counter.recipe(name) as recipe:
-        assert await recipe.ends() == 2  # no open payment is left
+        assert await recipe.ended() == 2  # no open payment is left
 
 
 @in_each_language
@@ -180,10 +180,10 @@ async def test_a_contradicting_final_needs_a_person_and_stays_open(counter: Coun
     async with counter.recipe(name, CANCELED_AT_THE_ACQUIRER) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert recipe.said[-1].startswith(SUPERVISOR)
     async with counter.recipe(name, "11.11") as recipe:  # the till starts no other charge before a person has checked
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert LEFT_OPEN in recipe.said[0]
     assert recipe.said[-1].startswith(SUPERVISOR)
     looked_at = await counter.one_request()
@@ -191,5 +191,5 @@ async def test_a_contradicting_final_needs_a_person_and_stays_open(counter: Coun
     for attention in looked_at["attention"]:
         await counter.acknowledge(looked_at["client_transaction_id"], attention["code"])
     async with counter.recipe(name) as recipe:
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1].startswith("NOT PAID: canceled")

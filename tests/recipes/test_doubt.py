@@ -23,6 +23,6 @@ async def test_only_a_person_ends_a_payment_in_doubt(counter: Counter, name: str
         await counter.daemon.restart()
         (identity,) = counter.requests
         await counter.resolve(identity, "declined")
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1].startswith("NOT PAID: declined")
     await counter.one_request()

@@ -39,7 +39,7 @@ async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter:
     await counter.pay("45.01", type="capture", original=reservation)
     await counter.pay(None, type="void", original=last)
     async with counter.recipe("end_of_day.sh", **environment) as recipe:
-        assert await recipe.ends() == 0, recipe.said
+        assert await recipe.ended() == 0, recipe.said
     assert sorted(recipe.said) == [
         "cancellation: -1234.57 USD",
         "capture: 45.01 USD",
@@ -49,18 +49,18 @@ async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter:
 
     open_payment = await counter.hold()
     async with counter.recipe("end_of_day.sh", **environment) as recipe:
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert recipe.said[-1] == f"NOT CLEAR: posd show {open_payment}"
     await counter.let_go(open_payment)
     part = await counter.pay("9000.98")  # no person has acknowledged the attention
     yesterday = (datetime.now(ZoneInfo(zone)) - timedelta(days=1)).date().isoformat()
     async with counter.recipe("end_of_day.sh", yesterday, **environment) as recipe:
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert recipe.said == ["NOT CLEAR: 1 on other days, posd list --attention"]
     for attention in (await counter.daemon.transaction(part))["attention"]:
         await counter.acknowledge(part, attention["code"])
     async with counter.recipe("end_of_day.sh", yesterday, **environment) as recipe:
-        assert await recipe.ends() == 0, recipe.said
+        assert await recipe.ended() == 0, recipe.said
     assert recipe.said == []
 
 
@@ -68,5 +68,5 @@ async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter:
 async def test_a_day_can_begin_after_midnight(counter: Counter, day: str) -> None:
     """In Chile the clocks change from 24:00 of September 5 to 01:00."""
     async with counter.recipe("end_of_day.sh", day, MERCHANT_TIMEZONE="America/Santiago") as recipe:
-        assert await recipe.ends() == 0, recipe.said
+        assert await recipe.ended() == 0, recipe.said
     assert recipe.said == []

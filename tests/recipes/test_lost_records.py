@@ -113,7 +113,7 @@ async def stays_open(counter: Counter, name: str, till: Path) -> None:
     """Run a recipe with an open payment twice. Check that both runs ask for a person."""
     for _ in range(2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
-            assert await recipe.ends() == 4, recipe.said
+            assert await recipe.ended() == 4, recipe.said
         assert LEFT_OPEN in recipe.said[0]
         assert recipe.said[-1].startswith(SUPERVISOR)
 
@@ -122,4 +122,4 @@ async def ends(counter: Counter, name: str, till: Path, code: int) -> None:
     """Run a recipe twice. Check that the recipe ends with this code, and that no payment stays open."""
     for expected in (code, 2):
         async with counter.recipe(name, TILL_DIR=str(till)) as recipe:
-            assert await recipe.ends() == expected, recipe.said
+            assert await recipe.ended() == expected, recipe.said

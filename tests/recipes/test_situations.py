@@ -77,7 +77,7 @@ async def test_a_till_settles_payments_that_a_crash_left_open(counter: Counter) 
         await recipe.says(f"{APPROVED}: checking")
         await counter.daemon.restart()
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said == [
         f"{APPROVED}: checking",
         "posd is not there yet",
@@ -97,7 +97,7 @@ def noted(counter: Counter, identity: str, amount: str) -> None:
 async def test_a_payment_that_the_till_lost_is_reported(counter: Counter) -> None:
     lost = await counter.hold()
     async with counter.recipe("after_a_crash.py") as recipe:
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert lost in recipe.said[-1]
     await counter.let_go(lost)
 
@@ -110,16 +110,16 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
         await counter.let_go(first)
         await counter.started(second)
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said[-1] == "PAID 12.50"
     assert counter.requests == [first, second]
 
     async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:  # the sale stays paid
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert counter.requests == [first, second]
 
     async with counter.recipe("two_tills.py", second, "till 2", "13.50") as recipe:
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert recipe.said[-1].startswith("CALL THE SUPERVISOR")
 
 
@@ -135,14 +135,14 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
         await recipe.says("part 1, 10.10: PAID, 9000.04 left")
         await counter.starts(2)
         await counter.pass_time()
-        assert await recipe.ends() == 6
+        assert await recipe.ended() == 6
     assert recipe.said[-1] == f"part 2, {DECLINED}: NOT PAID: declined"
 
     counter.terminal.terminal.arm("approve-contactless")  # another card
     async with counter.recipe(*arguments) as recipe:
         await counter.starts(3)
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said == ["part 1, 10.10: PAID, 9000.04 left", f"part 2, {DECLINED}: PAID, 0.00 left"]
     counter.terminal.terminal.arm(None)
     assert len(counter.requests) == len(set(counter.requests)) == 3
@@ -150,7 +150,7 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     elsewhere = counter.directory / "elsewhere"
     elsewhere.mkdir()
     async with counter.recipe("split_payment.py", sale, "1.00", "1.00", TILL_DIR=str(elsewhere)) as recipe:
-        assert await recipe.ends() == 3  # this till does not know that the sale is paid
+        assert await recipe.ended() == 3  # this till does not know that the sale is paid
     assert recipe.said[-1].startswith("part 1, 1.00: NOT PAID: ")
     assert len(counter.requests) == 3
 
@@ -162,7 +162,7 @@ async def test_a_tip_added_by_the_first_card_does_not_pay_the_sale(programs: Pat
             for part in (1, 2):
                 await counter.starts(part)
                 await counter.pass_time()
-            assert await recipe.ends() == 0
+            assert await recipe.ended() == 0
         assert recipe.said == ["part 1, 10.00: PAID, 10.00 left", "part 2, 10.00: PAID, 0.00 left"]
 
 
@@ -183,7 +183,7 @@ async def test_an_unclear_end_is_shown_neither_as_paid_nor_as_not_paid(
     async with counter.recipe(name, *arguments) as recipe:
         await counter.starts(1)
         await counter.pass_time()
-        assert await recipe.ends() == code
+        assert await recipe.ended() == code
     assert recipe.said[-1].startswith(words)
 
 
@@ -199,7 +199,7 @@ async def test_the_abort_button_survives_a_stop_of_posd(counter: Counter) -> Non
         recipe.type("")
         await recipe.says("Canceling")
         await counter.pass_time()
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1] == "NOT PAID: canceled"
 
 
@@ -209,7 +209,7 @@ async def test_the_abort_button_aborts(counter: Counter) -> None:
         recipe.type("")
         await recipe.says("Canceling")
         await counter.pass_time()
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1] == "NOT PAID: canceled"
     await counter.one_request()
 
@@ -222,13 +222,13 @@ async def test_the_last_sale_is_voided_once(counter: Counter) -> None:
         await recipe.kill()
     async with counter.recipe("void_last.py") as recipe:  # the till finishes the payment that it began
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said == ["GIVEN BACK 12.50: cancellation"]
     assert len(counter.requests) == 3
     assert (await counter.daemon.transaction(counter.requests[-1]))["original"] == sale
 
     async with counter.recipe("void_last.py") as recipe:
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert recipe.said[-1].startswith("NOT GIVEN BACK")
     assert len(counter.requests) == 3
 
@@ -251,13 +251,13 @@ async def test_the_cashier_sees_each_end(counter: Counter, name: str, amount: st
     await counter.pass_time()
     await counter.daemon.outcome(identity)
     async with counter.recipe(name, identity) as recipe:
-        assert await recipe.ends() == code
+        assert await recipe.ended() == code
     if name.endswith(".mjs"):
         assert recipe.said[-1].startswith(english)
         return
     assert recipe.said[-1] == english
     async with counter.recipe(name, identity, "es") as recipe:
-        assert await recipe.ends() == code
+        assert await recipe.ended() == code
     assert recipe.said[-1] == spanish
 
 
@@ -275,7 +275,7 @@ async def test_the_cashier_sees_each_step_once_despite_a_restart(counter: Counte
         await recipe.says("Asking the bank")
         assert counter.terminal.terminal.hand("approve")
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     # The text of a read card appears only for a moment, so the test compares the other texts.
     english = [line.partition(" / ")[0] for line in recipe.said if not line.startswith(("One moment", "Card read"))]
     assert [line.removesuffix(", please wait") for line in english] == [
@@ -291,7 +291,7 @@ async def test_the_cashier_sees_doubt_and_its_end(counter: Counter) -> None:
     async with counter.recipe("live_status.py", identity, "es") as recipe:
         await recipe.says("No cobre otra vez")
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said[-1] == "PAGADO 9000.20"
     await counter.one_request()
 
@@ -306,7 +306,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
         await recipe.kill()
     async with counter.recipe("print_receipt.py", identity) as recipe:  # the till finishes the payment that it began
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said == ["PRINTED"]
     assert len(prints_of(counter, identity)) == 1
     assert "12.50" in prints_of(counter, identity)[0]["document"]["text"]
@@ -316,7 +316,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
         async with asyncio.timeout(60):
             await printed
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert len(prints_of(counter, identity)) == 2
     jobs = (await counter.daemon.call("GET", "/print-jobs?limit=2")).json["print_jobs"]
     assert [job["reprint_of"] for job in jobs] == [f"receipt-{identity}-1", None]
@@ -326,7 +326,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
 async def test_an_unpaid_sale_has_no_receipt(counter: Counter) -> None:
     identity = await counter.pay(DECLINED, "declined")
     async with counter.recipe("print_receipt.py", identity) as recipe:
-        assert await recipe.ends() == 3
+        assert await recipe.ended() == 3
     assert prints_of(counter, identity) == []
 
 
@@ -339,7 +339,7 @@ def prints_of(counter: Counter, identity: str) -> list[Any]:
 async def test_an_unclear_payment_has_no_receipt(counter: Counter) -> None:
     identity = await counter.pay("9000.93")  # the payment is canceled after its approval
     async with counter.recipe("print_receipt.py", identity) as recipe:
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert recipe.said[-1].startswith("CALL THE SUPERVISOR: ")
     assert prints_of(counter, identity) == []
 
@@ -354,7 +354,7 @@ async def test_a_receipt_has_the_amount_even_if_the_terminal_does_not_report_it(
         async with asyncio.timeout(60):
             await counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert UNHEARD in prints_of(counter, identity)[0]["document"]["text"]
 
 
@@ -369,10 +369,10 @@ async def test_a_fault_of_posd_during_printing_prints_nothing_twice(counter: Cou
     ):
         async with asyncio.timeout(60):
             await printed
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     await counter.pass_time()
     async with counter.recipe("print_receipt.py", identity) as recipe:
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert len(prints_of(counter, identity)) == 1
 
 
@@ -380,7 +380,7 @@ async def test_a_fault_of_posd_during_printing_prints_nothing_twice(counter: Cou
 async def test_the_approved_amount_is_shown(counter: Counter, name: str) -> None:
     identity = await counter.pay(A_PART)
     async with counter.recipe(name, identity) as recipe:
-        assert await recipe.ends() == 0
+        assert await recipe.ended() == 0
     assert recipe.said[-1].startswith("PAID 5000")
 
 
@@ -404,5 +404,5 @@ async def test_a_refusal_ends_the_stream_and_a_fault_is_reported(
 @in_each_language
 async def test_an_unknown_payment_is_not_shown_as_unpaid(counter: Counter, name: str) -> None:
     async with counter.recipe(name, str(uuid4())) as recipe:
-        assert await recipe.ends() == 4
+        assert await recipe.ended() == 4
     assert recipe.said[-1].startswith("CALL THE SUPERVISOR")

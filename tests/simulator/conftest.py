@@ -16,6 +16,7 @@ import pytest
 import trustme
 
 from posd.simulator import Settings, Simulator
+from tests.support.certificates import Leaf, issued
 from tests.support.chains import PATHS
 from tests.support.connections import Connections
 
@@ -107,19 +108,14 @@ def ca() -> trustme.CA:
 def pem(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the files `ca`, `certificate` and `private_key` (for 127.0.0.1)."""
     directory = tmp_path_factory.mktemp("pem")
-    leaf = ca.issue_cert("127.0.0.1", "localhost")
-    files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "private_key")}
-    ca.cert_pem.write_to_path(str(files["ca"]))
-    leaf.cert_chain_pems[0].write_to_path(str(files["certificate"]))
-    leaf.private_key_pem.write_to_path(str(files["private_key"]))
-    return files
+    ca.cert_pem.write_to_path(str(directory / "ca.pem"))
+    leaf = issued(directory, ca, "127.0.0.1", "localhost")
+    return {"ca": directory / "ca.pem", "certificate": leaf.certificate, "private_key": leaf.private_key}
 
 
 @pytest.fixture
 def server_tls(pem: dict[str, Path]) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pem["certificate"], pem["private_key"])
-    return context
+    return Leaf(pem["certificate"], pem["private_key"]).context()
 
 
 @pytest.fixture

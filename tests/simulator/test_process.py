@@ -1,7 +1,5 @@
 """`posd simulate` as a process: start, use, stop, kill, restart, and several terminals in one process."""
 
-import asyncio
-import json
 import signal
 import ssl
 import time
@@ -35,11 +33,9 @@ async def test_without_configuration_it_makes_its_own_certificate_and_leaves_not
             assert answer.json()["terminal"]["serialNumber"] == "SN-9"
             assert (await until(process, "final"))["status"] == "DECLINED"
             began = time.monotonic()  # the client's connection is idle and still open
-            process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+            assert await process.stop() == 0
             assert time.monotonic() - began < 15
-        assert process.stderr is not None
-        assert await process.stderr.read() == b""
+        assert process.text == ""
     assert left_in(tmp_path) == []
 
 
@@ -55,8 +51,7 @@ async def test_after_a_kill_it_keeps_its_certificate_and_delivers_its_pending_ev
         async with trusting(ready["ca_file"]) as client:
             await client.post(ready["base_url"] + CHARGE, json=request(events_webhook_url=receiver.url))
         await until(process, "event", status="APPROVAL")
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
+        await process.stop(signal.SIGKILL)
     assert '"kind":"final"' in ledger.read_text()
     receiver.deliveries.clear()
     receiver.answer = lambda _: 200
@@ -85,14 +80,12 @@ async def test_several_terminals_have_directories_and_ledgers_by_serial(tmp_path
         simulate(*options, *names, "--ledger", str(ledgers), tmp=tmp_path) as (process, first),
         httpx2.AsyncClient(trust_env=False) as client,
     ):
-        assert process.stdout is not None
-        second = json.loads(await process.stdout.readline())
-        ready = [first, second]
+        ready = [first, await process.line(lambda line: "ready" in line, 1)]
         assert [line["serial"] for line in ready] == list(serials)
         assert urlsplit(first["base_url"]).port == port
         for line in ready:
             charge = f"{line['base_url']}/terminal/v1/async/charge"
             assert (await client.post(charge, json={"client_transaction_id": "x"})).status_code == 422
-            assert json.loads(await process.stdout.readline())["serial"] == line["serial"]
+            await until(process, "start", serial=line["serial"])
     assert [len(lines_of(ledgers / name, "start")) for name in ("SN-1.jsonl", "%2E%2E%2FSN%2F2.jsonl")] == [1, 1]
     assert {path.name for path in (tmp_path / "state").iterdir()} == {"SN-1", "%2E%2E%2FSN%2F2"}

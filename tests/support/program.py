@@ -88,21 +88,22 @@ class Command(Output):
 
     process: forks.Process | asyncio.subprocess.Process
 
-    @classmethod
-    async def start(cls, config: Path, *arguments: str) -> Self:
-        """Start the command with a configuration."""
-        environment = os.environ | {OWNER: owner()}
-        command = ("--config", str(config), *arguments)
-        found = cls(await forks.start(*command, env=environment, stderr=asyncio.subprocess.STDOUT))
-        found.read(found.process.stdout)
-        return found
+    def __post_init__(self) -> None:
+        self.read(self.process.stdout)
 
-    async def ended(self) -> int:
-        """Wait for the end of the command. Return the exit code."""
+    @classmethod
+    async def start(cls, config: Path | None, *arguments: str, **environment: str) -> Self:
+        """Start the command with a configuration."""
+        environment = os.environ | {OWNER: owner()} | environment
+        command = arguments if config is None else ("--config", str(config), *arguments)
+        return cls(await forks.start(*command, env=environment, stderr=asyncio.subprocess.STDOUT))
+
+    async def ended(self, *, fault: bool = False) -> int:
+        """Wait for the end of the command. Return the exit code. Only a `fault` has a traceback."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             code = await self.process.wait()
             await self.whole()
-        assert "Traceback" not in self.text, self.text
+        assert fault or "Traceback" not in self.text, self.text
         return code
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -131,6 +132,17 @@ class Server(Output):
         )
         self.read(self._process.stdout)
         await self.line(lambda line: ready in line or ready in line.get("text", ""))
+
+    async def start(self) -> None:
+        """Start the server, and wait until it is ready."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     @property
     def pid(self) -> int:

@@ -22,9 +22,8 @@ from tests.collect.postgres import Postgres, postgres
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, with_feed
-from tests.relay.nats_server import NatsServer, nats_server
+from tests.relay.nats_server import NatsServer
 from tests.support.daemon import running
-from tests.support.events import APPROVED
 from tests.support.program import Command
 from tests.support.proxy import Lan, Proxy
 from tests.support.shop import Payment, Shop, answering
@@ -101,19 +100,14 @@ class Fleet:
             if way == "declined":
                 await payment.end("DECLINED")
             elif way != "refused":
-                await self._approve(payment)
+                await payment.approve()
             if way == "void":
                 void = post.shop.payment()
                 asked = {"type": "void", "original": payment.identity}
                 reply = await post.shop.daemon.call("PUT", f"/transactions/{void.identity}", asked)
                 assert reply.status in (200, 201, 202), reply.body
-                await self._approve(void)
+                await void.approve()
                 post.payments.append(void)
-
-    @staticmethod
-    async def _approve(payment: Payment) -> None:
-        for status, previous in APPROVED:
-            await payment.event(status, previous)
 
     async def trouble(self) -> None:
         """Cause one fault and repair it."""
@@ -265,7 +259,7 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))
         (directory / "nats").mkdir()
-        server = await stack.enter_async_context(nats_server(directory / "nats"))
+        server = await stack.enter_async_context(NatsServer(directory / "nats"))
         database = await stack.enter_async_context(postgres())
         posts = []
         for number in range(lanes):

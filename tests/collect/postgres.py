@@ -30,31 +30,21 @@ class Postgres(Server):
 
     def _as_itself(self, *command: str) -> tuple[str, ...]:
         """Return the command prefix that runs PostgreSQL as its own user. PostgreSQL does not run as root."""
-        return (
-            ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command) if os.geteuid() == 0 else command
-        )
+        own = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        return (*own, *command) if os.geteuid() == 0 else command
 
     def make(self) -> None:
         """Create the files of the server."""
         if os.geteuid() == 0:
             os.chown(self.directory, 65534, 65534)
-        initdb = find("initdb")
-        assert initdb is not None
-        files = str(self.directory / "data")
-        subprocess.run(
-            self._as_itself(initdb, "-D", files, "-U", "posd", "-E", "UTF8", "--locale=C", "-A", "trust", "-N"),
-            check=True,
-            capture_output=True,
-            cwd="/",
-        )
+        files = ("-D", str(self.directory / "data"), "-U", "posd", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+        subprocess.run(self._as_itself(str(find("initdb")), *files), check=True, capture_output=True, cwd="/")
         with (self.directory / "data" / "postgresql.conf").open("a") as config:
             config.write(f"unix_socket_directories='{self.directory}'\n{SETTINGS}fsync=off\n")
 
     async def start(self) -> None:
         """Start the server, and wait until it is ready."""
-        postgres = find("postgres")
-        assert postgres is not None
-        command = self._as_itself(postgres, "-D", str(self.directory / "data"))
+        command = self._as_itself(str(find("postgres")), "-D", str(self.directory / "data"))
         await self.run(*command, ready="ready to accept connections")
 
     def send(self, number: signal.Signals) -> None:
@@ -76,8 +66,5 @@ async def postgres() -> AsyncIterator[Postgres]:
     with TemporaryDirectory(prefix="posd-") as directory:
         server = Postgres(Path(directory))
         server.make()
-        await server.start()
-        try:
+        async with server:
             yield server
-        finally:
-            await server.stop()

@@ -16,7 +16,7 @@ from posd.config import load
 from tests.collect.hostile import HostileLanes, Sent
 from tests.collect.life import LaneLife, life
 from tests.collect.postgres import Postgres, postgres
-from tests.relay.nats_server import NatsServer, nats_server
+from tests.relay.nats_server import NatsServer
 from tests.support.commands import Done, posd
 from tests.support.needs import needs
 
@@ -102,7 +102,7 @@ async def test_hostile_lanes_do_not_change_the_data_of_honest_ones(
     random = Random(seed)
     lanes = [life(seed + number, f"good-{number}") for number in range(3)]
     honest = interleaved(random, lanes)
-    async with nats_server(tmp_path) as server, postgres() as database:
+    async with NatsServer(tmp_path) as server, postgres() as database:
         config = tmp_path / "office.toml"
         config.write_text(f'[collect]\nservers = ["{server.url}"]\ndsn = "{database.dsn}"\n')
         office = Office(server, database, config)

@@ -8,7 +8,7 @@ import pytest
 from tests.collect.postgres import postgres
 from tests.e2e.test_backup import posd_command
 from tests.relay.lane import Lane, with_feed
-from tests.relay.nats_server import nats_server
+from tests.relay.nats_server import NatsServer
 from tests.relay.test_relay import paid
 from tests.support.needs import needs
 from tests.support.shop import open_shop
@@ -20,7 +20,7 @@ async def test_started_payments_are_known_on_the_new_machine(tmp_path: Path) -> 
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         with_feed(home)
-        async with open_shop(home) as shop, nats_server(tmp_path) as server, postgres() as database:
+        async with open_shop(home) as shop, NatsServer(tmp_path) as server, postgres() as database:
             daemon, lane = shop.daemon, Lane(shop.daemon, server)
             (home / "config.d" / "collect.toml").write_text(
                 f'[collect]\nservers = ["{server.url}"]\ndsn = "{database.dsn}"\n'

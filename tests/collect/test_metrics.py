@@ -9,7 +9,7 @@ from posd.collect import collector as metrics
 from posd.relay.stream import FENCE_HOLDS
 from tests.collect.life import as_messages, life
 from tests.collect.postgres import postgres
-from tests.relay.nats_server import nats_server, version
+from tests.relay.nats_server import NatsServer, version
 from tests.relay.scrapes import numbers, scraped
 from tests.support.needs import needs
 from tests.support.ports import reserve
@@ -20,7 +20,7 @@ pytestmark = needs("postgres", "initdb", "nats-server")
 
 async def test_the_metrics_show_stored_messages_and_the_state_of_the_lanes(tmp_path: Path) -> None:
     port, lanes = reserve(), [life(1, "a"), life(2, "b")]
-    async with nats_server(tmp_path) as server, postgres() as database:
+    async with NatsServer(tmp_path) as server, postgres() as database:
         config = tmp_path / "office.toml"
         config.write_text(
             f'[collect]\nservers = ["{server.url}"]\ndsn = "{database.dsn}"\nmetrics_listen = "127.0.0.1:{port}"\n'

@@ -17,7 +17,7 @@ import pytest
 from tests.collect.postgres import Postgres, postgres
 from tests.e2e.test_standing_still import pay, well
 from tests.relay.lane import Lane, with_feed
-from tests.relay.nats_server import nats_server
+from tests.relay.nats_server import NatsServer
 from tests.relay.scrapes import numbers, scraped
 from tests.support import forks
 from tests.support.daemon import running
@@ -88,7 +88,7 @@ async def test_payments_continue_while_the_logs_are_not_read_and_both_servers_ar
         home = Path(name)
         with_feed(home)
         async with (
-            nats_server(tmp_path) as server,
+            NatsServer(tmp_path) as server,
             postgres() as database,
             scripted_terminal(home) as terminal,
             running(home, terminal.toml) as posd,

@@ -1,7 +1,6 @@
 """A lane's relay as a process, beside a real daemon."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,14 +68,7 @@ class Lane:
 
     async def feed(self) -> list[dict[str, Any]]:
         """Return the daemon's complete feed, with outcomes."""
-        found: list[dict[str, Any]] = []
-        after = 0
-        while True:
-            page = json.loads((await self.daemon.call("GET", f"/feed?after={after}&limit=500&with=outcome")).body)
-            if not page["changes"]:
-                return found
-            found += page["changes"]
-            after = page["next_after"]
+        return await self.daemon.feed("&with=outcome")
 
     async def until_complete(self) -> list[dict[str, Any]]:
         """Wait until a state on the stream says that the whole feed was sent. Return the messages."""

@@ -47,9 +47,7 @@ class NatsServer(Server):
                 f"listen: 127.0.0.1:{self.port}\n"
                 f'jetstream {{ store_dir: "{self.directory}/jetstream", max_file_store: 20GB }}\n{self.more}'
             )
-        program = find("nats-server")
-        assert program is not None
-        await self.run(program, "-c", str(config), ready="Server is ready")
+        await self.run(str(find("nats-server")), "-c", str(config), ready="Server is ready")
 
     def reload(self) -> None:
         """Make the server reload its configuration."""
@@ -115,9 +113,7 @@ class NatsServer(Server):
 
 def version() -> tuple[int, ...]:
     """Return the version of the program."""
-    program = find("nats-server")
-    assert program is not None
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([str(find("nats-server")), "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
     assert found is not None, said
     return tuple(map(int, found.groups()))
@@ -125,14 +121,3 @@ def version() -> tuple[int, ...]:
 
 async def _silent(_error: Exception) -> None:
     """Ignore an error, because the tests check for errors themselves."""
-
-
-@asynccontextmanager
-async def nats_server(directory: Path, more: str = "", **options: Any) -> AsyncIterator[NatsServer]:
-    """Run a server for the block."""
-    server = NatsServer(directory, more, **options)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()

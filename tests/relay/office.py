@@ -20,6 +20,7 @@ from posd.config.schema import CollectConfig
 from posd.relay.stream import EXPECTED, ONCE
 from tests.relay.lane import Lane
 from tests.relay.nats_server import STREAM, NatsServer
+from tests.support.certificates import issued
 
 LANES = Path(__file__).parents[2] / "packaging" / "nats" / "lanes"
 #: Maximum wait for a reply of the server, in seconds.
@@ -119,25 +120,19 @@ class Visitor:
 async def open_office(directory: Path, *names: str) -> AsyncIterator[Office]:
     """Run a server for the block, with some lanes, a stream and a consumer."""
     authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1")
+    leaf = issued(directory, authority, "127.0.0.1")
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))
-    certificate.cert_chain_pems[0].write_to_path(str(directory / "server.pem"))
-    certificate.private_key_pem.write_to_path(str(directory / "server.key"))
     tls = ssl.create_default_context(cafile=str(directory / "ca.pem"))
     server = NatsServer(directory, scheme="tls", config=directory / "nats.conf")
     arguments = ["--server", server.url, "--listen", f"127.0.0.1:{server.port}", "--store-dir", f"{directory}/stored"]
-    arguments += ["--certificate", f"{directory}/server.pem", "--private-key", f"{directory}/server.key"]
-    arguments += ["--ca-file", f"{directory}/ca.pem"]
-    made(directory, *arguments, *names)
+    arguments += ["--certificate", str(leaf.certificate), "--private-key", str(leaf.private_key)]
+    made(directory, *arguments, "--ca-file", f"{directory}/ca.pem", *names)
     office = Office(directory, server, tls)
     server.options = {"user": "admin", "password": office.password("admin"), "tls": tls}
-    await server.start()
-    try:
+    async with server:
         async with office.queue("admin") as queue:
             await queue.make(replicas=1)
         yield office
-    finally:
-        await server.stop()
 
 
 @dataclass

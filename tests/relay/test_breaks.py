@@ -20,7 +20,7 @@ from posd.relay.stream import StreamAway, connected, read_credentials
 from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, once_each, sent
-from tests.relay.nats_server import nats_server
+from tests.relay.nats_server import NatsServer
 from tests.relay.test_relay import paid
 from tests.support.commands import posd
 from tests.support.needs import needs
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
 
 async def test_a_killed_and_restarted_server_has_everything(shop: Shop, tmp_path: Path) -> None:
-    async with nats_server(tmp_path) as server:
+    async with NatsServer(tmp_path) as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server)
         relay = await lane.start()
@@ -45,7 +45,7 @@ async def test_a_killed_and_restarted_server_has_everything(shop: Shop, tmp_path
 
 
 async def test_the_relay_continues_after_a_kill_and_a_restart_of_posd(own: Shop, tmp_path: Path) -> None:
-    async with nats_server(tmp_path) as server:
+    async with NatsServer(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
         await paid(own)
@@ -77,7 +77,7 @@ async def test_a_restored_backup_is_another_database_that_names_the_previous_one
     """The backup has unsent changes of the old feed. The relay sends these changes under the old database_id. The other
     changes are in the new feed.
     """
-    async with nats_server(tmp_path) as server:
+    async with NatsServer(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
         first = await paid(own)
@@ -108,7 +108,7 @@ async def test_a_restored_backup_is_another_database_that_names_the_previous_one
 
 
 async def test_changes_removed_before_they_were_sent_are_reported_as_lost(own: Shop, tmp_path: Path) -> None:
-    async with nats_server(tmp_path) as server:
+    async with NatsServer(tmp_path) as server:
         await server.make_stream()
         lane = Lane(own.daemon, server)
         await paid(own)
@@ -124,7 +124,7 @@ async def test_changes_removed_before_they_were_sent_are_reported_as_lost(own: S
 
 
 async def test_a_run_that_is_too_large_for_the_server_is_sent_in_parts(shop: Shop, tmp_path: Path) -> None:
-    async with nats_server(tmp_path, "max_payload: 2KB\n") as server:
+    async with NatsServer(tmp_path, "max_payload: 2KB\n") as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server)
         await paid(shop)
@@ -134,7 +134,7 @@ async def test_a_run_that_is_too_large_for_the_server_is_sent_in_parts(shop: Sho
 
 
 async def test_metadata_is_sent_only_if_it_is_configured(own: Shop, tmp_path: Path) -> None:
-    async with nats_server(tmp_path) as server:
+    async with NatsServer(tmp_path) as server:
         await server.make_stream()
         payment = await own.started(metadata={"ticket": 7})
         await payment.end()
@@ -168,7 +168,7 @@ async def test_a_lane_with_only_these_permissions_logs_in_over_tls_with_a_passwo
     users = f"authorization {{ users: [ {users} ] }}\n"
     context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     options = {"user": "hq", "password": "hq", "tls": context}
-    async with nats_server(tmp_path, tls + users, scheme="tls", options=options) as server:
+    async with NatsServer(tmp_path, tls + users, scheme="tls", options=options) as server:
         await server.make_stream()
         login = f'user = "a"\npassword_file = "{tmp_path}/password"\nca_file = "{tmp_path}/ca.pem"'
         lane = Lane(shop.daemon, server, login, name="a")
@@ -262,7 +262,7 @@ async def test_a_file_of_nats_credentials_logs_in(shop: Shop, tmp_path: Path) ->
     )
     jwt, sign = read_credentials(credentials)
     options = {"user_jwt_cb": jwt.encode, "signature_cb": sign}
-    async with nats_server(tmp_path, more, options=options) as server:
+    async with NatsServer(tmp_path, more, options=options) as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server, f'credentials_file = "{credentials}"')
         await lane.once()

@@ -15,7 +15,7 @@ from nats.js.api import StreamConfig
 
 from posd.relay.stream import FENCE_HOLDS
 from tests.relay.lane import Lane, once_each
-from tests.relay.nats_server import STREAM, NatsServer, nats_server, version
+from tests.relay.nats_server import STREAM, NatsServer, version
 from tests.relay.test_relay import paid
 from tests.support.needs import find, needs
 from tests.support.ports import reserve
@@ -39,7 +39,7 @@ async def cluster(directory: Path) -> AsyncIterator[Sequence[NatsServer]]:
                 f"server_name: n{number}\n"
                 f"cluster {{ name: c, listen: 127.0.0.1:{port}, routes: [{routes}], no_advertise: true }}\n"
             )
-            found.append(await stack.enter_async_context(nats_server(home, more)))
+            found.append(await stack.enter_async_context(NatsServer(home, more)))
         yield found
 
 

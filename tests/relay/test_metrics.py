@@ -14,7 +14,7 @@ from posd.relay import process
 from posd.relay import relay as metrics
 from posd.relay.messages import encode
 from tests.relay.lane import Lane, sent
-from tests.relay.nats_server import NatsServer, nats_server
+from tests.relay.nats_server import NatsServer
 from tests.relay.scrapes import numbers, scraped
 from tests.support.needs import needs
 from tests.support.ports import reserve
@@ -23,7 +23,7 @@ from tests.support.shop import Shop
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    async with nats_server(tmp_path) as server:
+    async with NatsServer(tmp_path) as server:
         await server.make_stream()
         yield server
 

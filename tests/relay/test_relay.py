@@ -11,7 +11,7 @@ import pytest_asyncio
 from posd.config.schema import RelayConfig
 from posd.relay.stream import SubjectMoved, connected
 from tests.relay.lane import Lane, once_each, sent
-from tests.relay.nats_server import NatsServer, nats_server
+from tests.relay.nats_server import NatsServer
 from tests.support.needs import needs
 from tests.support.shop import Payment, Shop
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[NatsServer]:
-    async with nats_server(tmp_path_factory.mktemp("nats")) as server:
+    async with NatsServer(tmp_path_factory.mktemp("nats")) as server:
         await server.make_stream()
         yield server
 

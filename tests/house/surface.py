@@ -1,4 +1,5 @@
-"""Record of posd's output: calls of the local API and commands, on a day with many kinds of events.
+"""Record of posd's output: each command with its help, the description of the API and the log, on a day with many kinds
+of events.
 
 The day has one daemon and one scripted terminal with many serials. Ids, times, places and durations are replaced by
 numbers in the order in which they appear, so that two records of the same behaviour are equal byte for byte:
@@ -12,7 +13,7 @@ import os
 import re
 from contextlib import ExitStack
 from functools import partial
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,8 +27,7 @@ from tests.support.chains import approved
 from tests.support.daemon import Daemon
 from tests.support.outcomes import every_outcome
 from tests.support.prints import RECEIPT, SILENT
-from tests.support.shop import AMOUNT, Shop, open_shop, quiet
-from tests.support.streams import Reply
+from tests.support.shop import Shop, open_shop, quiet
 from tests.support.terminal import nowhere
 
 SIGNED = {"operator": "Ana", "note": "seen at the terminal"}
@@ -99,25 +99,8 @@ class Record:
         self.numbers: dict[str, str] = {}
 
     def add(self, title: str, *texts: str) -> None:
-        """Add a request and its reply."""
+        """Add a command and its output."""
         self.parts.append("\n".join((f"=== {title}", *texts)))
-
-    def watch(self, daemon: Daemon) -> None:
-        """Record each call of the local API: the status, the promised headers, and the body in lines."""
-        call = daemon.call
-
-        async def recorded(method: str, path: str, body: Any = None, **options: Any) -> Reply:
-            reply = await call(method, path, body, **options)
-            kept = ("content-type", "location", "retry-after", "allow", "etag")
-            headers = [f"{name}: {reply.headers[name]}" for name in kept if name in reply.headers]
-            text = reply.body.decode("utf-8", "replace")
-            if "json" in reply.headers.get("content-type", ""):
-                text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
-            socket = Path(options.get("socket") or daemon.till_socket).stem
-            self.add(f"{method} {path} {'' if body is None else body} ({socket})", str(reply.status), *headers, text)
-            return reply
-
-        daemon.call = recorded  # type: ignore[method-assign]
 
     @property
     def text(self) -> str:
@@ -145,10 +128,7 @@ async def _record() -> str:
     with TemporaryDirectory(prefix="posd-") as directory:
         kept = Record(Path(directory))
         async with open_shop(kept.home, SILENT, terminals=TERMINALS) as shop:
-            kept.watch(shop.daemon)
             names = await _day(shop)
-            await _reads(shop.daemon, names)
-            await _refusals(shop.daemon, names)
             shop.terminal.start = nowhere  # `posd doctor` also calls this address, and starts no payment
             log = kept.home / "log"
             log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(shop.daemon.lines)))
@@ -188,49 +168,6 @@ async def _day(shop: Shop) -> dict[str, str]:
     payments = {name.upper(): payment.identity for name, payment in ended.items()}
     others = {"CHARGE": named, "CAPTURE": capture, "VOID": void, "RESOLVED": resolved, "DOUBT": ended["in_doubt"]}
     return payments | {name: item.identity for name, item in others.items()} | {"ODD": ODD, "JOB": "job-1"}
-
-
-async def _reads(daemon: Daemon, names: dict[str, str]) -> None:
-    """Make every call that reads, for every existing record."""
-    payments = [identity for name, identity in names.items() if name != "JOB"]
-    paths = [f"/transactions/{name}{path}" for name, path in product((*payments, "nonsense"), (*READS, "/events"))]
-    paths += [f"/print-jobs/{name}{path}" for name, path in product(("job-1", "job-2", "job-3"), READS)]
-    for path in (*paths, *LISTS.split()):
-        await daemon.call("GET", path)
-    for path, socket in product(ADMIN_LISTS, (daemon.admin_socket, daemon.till_socket)):
-        await daemon.call("GET", path, socket=socket)
-
-
-READS = ("", "/outcome?timeout=0", "/history")
-LISTS = """/transactions /transactions?open=true /transactions?limit=2 /transactions?metadata.lane=4
-/transactions?sale=sale-1
-/transactions?attention=in_doubt /transactions?phase=nonsense /print-jobs /print-jobs?open=true /terminals
-/terminals?all=true /terminals/SN-001 /terminals/none /feed?after=0 /feed?after=3&limit=2 /feed?after=-1 /version
-/openapi.json /health /nothing"""
-ADMIN_LISTS = ("/quarantine", "/quarantine/1", "/quarantine/99", "/prune")
-
-
-async def _refusals(daemon: Daemon, names: dict[str, str]) -> None:
-    """Make calls that are refused because of their content."""
-    path, admin = f"/transactions/{ODD}", daemon.admin_socket
-    for content in (
-        *(b"", b"{", b"[]", {}, {"amount": {}}, {"amount": {"iva": "1.2"}}, {"amount": AMOUNT, "terminal": "none"}),
-        *({"type": "loan", "amount": AMOUNT}, {"type": "void"}, {"amount": AMOUNT, "surprise": 1}),
-        *({"type": "capture", "amount": AMOUNT, "original": ODD}, {"type": "void", "original": names["VOID"]}),
-        *({"amount": AMOUNT, "metadata": 5}, {"amount": AMOUNT, "sale": "sale-1"}),
-    ):
-        await daemon.call("PUT", path, content)
-    await daemon.call("PUT", f"/transactions/{names['CHARGE']}", {"amount": {"iva": 1}})
-    for content in ({}, {"document": {}}, {"document": RECEIPT, "terminal": "none"}, b"{"):
-        await daemon.call("PUT", "/print-jobs/job-9", content)
-    actions = ("abort", "reconcile", "release", "resolve", "acknowledge")
-    for call, content, name in product(actions, (None, {}, SIGNED), (names["APPROVED"], ODD)):
-        await daemon.call("POST", f"/transactions/{name}/{call}", content, socket=admin)
-    others = ("/reprocess", "/prune", "/backup", "/restore/seen", "/print-jobs/job-1/resolve")
-    for other, content in product(others, (None, {}, {"surprise": 1})):
-        await daemon.call("POST", other, content, socket=admin)
-    await daemon.call("DELETE", "/transactions")
-    await daemon.call("PUT", path, b"x", headers={"content-type": "text/plain"})
 
 
 async def _command(kept: Record, daemon: Daemon, words: list[str], title: str) -> None:

@@ -1,7 +1,8 @@
 """The path of one charge through the code: a real daemon under `sys.setprofile`, from the till's call to the feed.
 
 The module counts calls of posd's own functions, the files of these functions, and jumps. A jump is a call whose nearest
-caller within posd is in another file.
+caller within posd is in another file. The daemon is `python -m tests.house.trace PIPE ARGUMENT…`, which runs posd and
+counts calls between two signals.
 """
 
 import asyncio
@@ -9,12 +10,17 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
 from uuid import uuid4
 
+import posd
+from posd.cli.entry import main
 from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
@@ -22,6 +28,7 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 #: At this signal the daemon starts to count calls, or stops and writes the counts.
 TOGGLE = signal.SIGUSR2
+HOME = str(Path(posd.__file__).parent) + os.sep
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 
@@ -52,8 +59,8 @@ async def _charge() -> Trace:
     with TemporaryDirectory(prefix="posd-") as directory:
         home, pipe = Path(directory), Path(directory) / "trace"
         os.mkfifo(pipe)
-        command = (sys.executable, "-m", "tests.house.traced", str(pipe))
-        async with scripted_terminal(home) as terminal, running(home, terminal.toml, entering=command) as daemon:
+        program = ("tests.house.trace", str(pipe))
+        async with scripted_terminal(home) as terminal, running(home, terminal.toml, program=program) as daemon:
             # The first charge is not counted, because it also runs imports and makes objects that are made only once.
             await _one(daemon, terminal)
             await _toggle(daemon, pipe)
@@ -77,3 +84,40 @@ async def _toggle(daemon: Daemon, pipe: Path) -> str:
     assert daemon.process is not None
     daemon.process.send_signal(TOGGLE)
     return await asyncio.to_thread(pipe.read_text)
+
+
+class Counting:
+    """A profile function that counts while it is on."""
+
+    def __init__(self, pipe: Path) -> None:
+        self.pipe = pipe
+        self.on = False
+        self.calls: Counter[str] = Counter()
+        self.jumps: Counter[tuple[str, str]] = Counter()
+
+    def toggle(self, *_: object) -> None:
+        """Start or stop counting. In both cases print the present counts."""
+        self.on = not self.on
+        found = {"calls": self.calls, "jumps": [(*pair, count) for pair, count in self.jumps.items()]}
+        self.pipe.write_text(json.dumps(found))
+
+    def profile(self, frame: FrameType, event: str, _argument: Any) -> None:
+        """Count a call of posd's own functions (sys.setprofile)."""
+        if not self.on or event != "call" or not (called := frame.f_code.co_filename).startswith(HOME):
+            return
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(HOME):
+            caller = caller.f_back
+        file = called.removeprefix(HOME)
+        self.calls[file] += 1
+        if caller is not None and caller.f_code.co_filename != called:
+            self.jumps[caller.f_code.co_filename.removeprefix(HOME), file] += 1
+
+
+if __name__ == "__main__":
+    counting = Counting(Path(sys.argv[1]))
+    signal.signal(TOGGLE, counting.toggle)
+    threading.setprofile(counting.profile)
+    sys.setprofile(counting.profile)
+    sys.argv = ["posd", *sys.argv[2:]]
+    main()

@@ -3,21 +3,15 @@
 If the present description would break the last release, print the breaks and release nothing.
 """
 
+import json
 import sys
 
 from tests.openapi import released
 from tests.openapi.compare import Comparison
 
-
-def main() -> int:
-    faults = Comparison(released.read(), released.today()).faults() if released.V1.exists() else []
-    if faults:
-        print("nothing is released: this breaks what was promised (docs/reference/api-versions.md)", *faults, sep="\n")
-        return 1
-    released.write()
-    print(f"released: {released.V1}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if faults := Comparison(released.read(), released.today()).faults():
+    sys.exit(
+        "\n".join(["nothing is released: this breaks what was promised (docs/reference/api-versions.md)", *faults])
+    )
+released.V1.write_text(json.dumps(released.today(), indent=1, ensure_ascii=False) + "\n")
+print(f"released: {released.V1}")

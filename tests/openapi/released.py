@@ -6,8 +6,7 @@ from typing import Any
 
 from posd.api.openapi import document
 
-DIRECTORY = Path(__file__).with_name("released")
-V1 = DIRECTORY / "v1.json"
+V1 = Path(__file__).with_name("released") / "v1.json"
 
 
 def today() -> dict[str, Any]:
@@ -20,8 +19,3 @@ def read() -> dict[str, Any]:
     """Return the last released description."""
     found: dict[str, Any] = json.loads(V1.read_text())
     return found
-
-
-def write() -> None:
-    """Release the present description."""
-    V1.write_text(json.dumps(today(), indent=1, ensure_ascii=False) + "\n")

@@ -34,36 +34,13 @@ TESTS = Path(__file__).parent
 TOLD = "told"
 #: The only file that needs the plugin of schemathesis, which takes a second in each process.
 SCHEMATHESIS = "test_schemathesis.py"
+_LONGEST = """
+as_root back_in_time backup breaks changes charges clock commands demo every_conflict every_point_once generated
+healthy identity limits_of_terminals live power_loss relay restore sandbox short simulation situations standing_still
+store streams schemathesis
+"""
 #: Files that start first, so that no worker runs a long file while the others are idle.
-LONGEST = {
-    "test_as_root.py",
-    "test_back_in_time.py",
-    "test_backup.py",
-    "test_breaks.py",
-    "test_changes.py",
-    "test_charges.py",
-    "test_clock.py",
-    "test_commands.py",
-    "test_demo.py",
-    "test_every_conflict.py",
-    "test_every_point_once.py",
-    "test_generated.py",
-    "test_healthy.py",
-    "test_identity.py",
-    "test_limits_of_terminals.py",
-    "test_live.py",
-    "test_power_loss.py",
-    "test_relay.py",
-    "test_restore.py",
-    "test_sandbox.py",
-    "test_short.py",
-    "test_simulation.py",
-    "test_situations.py",
-    "test_standing_still.py",
-    "test_store.py",
-    "test_streams.py",
-    SCHEMATHESIS,
-}
+LONGEST = {f"test_{name}.py" for name in _LONGEST.split()}
 #: Folders with asyncio, TLS or SQLite in the test's process. These libraries differ between the Pythons of Debian.
 ANOTHER_PYTHON = {"client", "services", "store", "terminals", "tls", "web"}
 #: Number of processes that were started before a test.

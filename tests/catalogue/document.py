@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from posd.simulator.scenario import Scenario, payments, prints
+from posd.simulator.scenario import PrintScenario, Scenario, payments, prints
 from tests.catalogue.expected import Expect, PrintExpect, expect_of, print_expect_of
 from tests.catalogue.themes import THEMES
 
@@ -51,14 +51,11 @@ def document() -> str:
     """Return the whole text."""
     parts = [HEAD]
     for title, theme in THEMES.items():
-        rows = (_row(name, payments()[name]) for name in theme.names)
+        found = [(f"`{name}`", payments()[name]) for name in theme.names]
+        rows = [(name, item.amount or "", _story(item), _said(item)) for name, item in found]
         parts.append(f"\n## {title}\n\n{theme.sentence}\n\n{_table(rows, 'amount')}")
-    rows = (
-        (f"`{name}`", _story(item.summary, item.when), _printed(print_expect_of(item)))
-        for name, item in prints().items()
-    )
-    parts.append(f"{PRINTING}\n{_table(rows)}")
-    return "".join(parts)
+    jobs = [(f"`{name}`", _story(item), _printed(print_expect_of(item))) for name, item in prints().items()]
+    return "".join([*parts, f"{PRINTING}\n{_table(jobs)}"])
 
 
 def _table(rows: Iterable[tuple[str, ...]], *amount: str) -> str:
@@ -67,57 +64,43 @@ def _table(rows: Iterable[tuple[str, ...]], *amount: str) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _row(name: str, scenario: Scenario) -> tuple[str, ...]:
-    return f"`{name}`", scenario.amount or "", _story(scenario.summary, scenario.when), _said(scenario)
+def _story(scenario: Scenario | PrintScenario) -> str:
+    return f"{scenario.summary}<br>*{scenario.when}*"
 
 
-def _story(summary: str, when: str) -> str:
-    return f"{summary}<br>*{when}*"
+def _joined(*parts: tuple[object, str]) -> str:
+    """Join the texts whose condition is true."""
+    return "; ".join(text for condition, text in parts if condition)
 
 
 def _said(scenario: Scenario) -> str:
     expect = expect_of(scenario)
-    parts = [f"**{_result(expect)}**"]
-    if expect.supersedes is not None:
-        parts.append(f"corrected from {expect.supersedes}")
-    if expect.evidence not in ("event", None):
-        parts.append(f"by {expect.evidence}")
-    if expect.abort is not None:
-        parts.append(f"the abort is answered {_code(expect.abort)}")
-    if expect.charges > 1:
-        parts.append(f"*charged {expect.charges} times*")
-    elif expect.charges and expect.result != "approved":
-        parts.append("*charged*")
-    parts += _attention(expect)
-    words = f"{'; '.join(parts)}; next: `{expect.next_step}`"
+    result = expect.result or {"in_doubt": "in doubt", "active": "stays active"}[expect.phase]
+    words = _joined(
+        (True, f"**{result}**"),
+        (expect.supersedes, f"corrected from {expect.supersedes}"),
+        (expect.evidence not in ("event", None), f"by {expect.evidence}"),
+        (expect.abort, f"the abort is answered `{expect.abort}`"),
+        (expect.charges > 1, f"*charged {expect.charges} times*"),
+        (expect.charges == 1 and expect.result != "approved", "*charged*"),
+        *_attention(expect),
+        (True, f"next: `{expect.next_step}`"),
+    )
     return f"{words}<br>{scenario.advice}" if scenario.advice else words
 
 
-def _result(expect: Expect) -> str:
-    return expect.result or {"in_doubt": "in doubt", "active": "stays active"}[expect.phase]
-
-
 def _printed(expect: PrintExpect) -> str:
-    end = expect.status or "not accepted"
-    parts = [f"**{end if expect.phase == 'final' else expect.phase.replace('_', ' ')}**"]
-    if expect.decided_by is not None:
-        parts.append(f"by {expect.decided_by}")
-    if expect.error_code is not None:
-        parts.append(_code(expect.error_code))
-    if expect.papers != (expect.status == "COMPLETED"):
-        parts.append(f"*papers: {expect.papers}*")
-    return "; ".join(parts + _attention(expect))
+    end = (expect.status or "not accepted") if expect.phase == "final" else expect.phase.replace("_", " ")
+    return _joined(
+        (True, f"**{end}**"),
+        (expect.decided_by, f"by {expect.decided_by}"),
+        (expect.error_code, f"`{expect.error_code}`"),
+        (expect.papers != (expect.status == "COMPLETED"), f"*papers: {expect.papers}*"),
+        *_attention(expect),
+    )
 
 
-def _attention(expect: Expect | PrintExpect) -> list[str]:
-    parts = []
-    if expect.attention:
-        parts.append("attention: " + ", ".join(map(_code, expect.attention)))
+def _attention(expect: Expect | PrintExpect) -> list[tuple[object, str]]:
     passing = [code for code in expect.passed if code not in expect.attention]
-    if passing:
-        parts.append("in passing: " + ", ".join(map(_code, passing)))
-    return parts
-
-
-def _code(word: str | int) -> str:
-    return f"`{word}`"
+    groups = {"attention": expect.attention, "in passing": passing}
+    return [(codes, f"{name}: {', '.join(f'`{code}`' for code in codes)}") for name, codes in groups.items()]

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -86,18 +85,15 @@ class Daemon(Output):
         arguments = (*first, "--config", str(self.config_file), "run")
         environment = os.environ | {OWNER: self._owner} | dict(self.environment)
         stdout = asyncio.subprocess.PIPE if self.log_to is None else self.log_to
-        if self.entering or self.passing:
-            self.process = await asyncio.create_subprocess_exec(
-                *(*self.entering, sys.executable, "-m", module, *arguments),
-                stdout=stdout,
-                stderr=asyncio.subprocess.STDOUT,
-                env=environment,
-                pass_fds=self.passing,
-            )
-        else:
-            self.process = await forks.start(
-                *arguments, program=module, env=environment, stdout=stdout, stderr=asyncio.subprocess.STDOUT
-            )
+        self.process = await forks.start(
+            *arguments,
+            program=module,
+            env=environment,
+            stdout=stdout,
+            stderr=asyncio.subprocess.STDOUT,
+            entering=self.entering,
+            passing=self.passing,
+        )
         if self.log_to is None:
             self.read(self.process.stdout)
         if wait:
@@ -200,14 +196,25 @@ class Daemon(Output):
         for status, previous in APPROVED:
             assert await deliver(callback, body(identity, status, previous, serial), self.ca) == 200
 
-    async def wait_for(self, identity: str, what: Any, timeout: float = 60) -> Any:
+    async def wait_for(self, identity: str, what: Any, timeout: float = 60, kind: str = "transactions") -> Any:
         """Follow the feed until `what(transaction)` is true. Return the transaction."""
         async with asyncio.timeout(timeout):
             async for _ in self.changes():
-                document = await self.transaction(identity)
+                document = (await self.call("GET", f"/{kind}/{identity}")).json
                 if what(document):
                     return document
         raise AssertionError("the feed ended")
+
+    async def feed(self, query: str = "") -> list[Any]:
+        """Return the whole feed."""
+        found: list[Any] = []
+        after = 0
+        while True:
+            page = json.loads((await self.call("GET", f"/feed?after={after}&limit=500{query}")).body)
+            if not page["changes"]:
+                return found
+            found += page["changes"]
+            after = page["next_after"]
 
     async def changes(self) -> AsyncIterator[Any]:
         """Yield once at the beginning, and then after each change of any record (the feed as a stream)."""

@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass, field
 
-NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?P<labels>.*)\})? (?P<value>\S+)")
+_NAME = "[a-zA-Z_:][a-zA-Z0-9_:]*"
+#: The two comments of a metric, and its samples.
+BLOCK = re.compile(rf"# HELP ({_NAME}) (.+)\n# TYPE \1 (counter|gauge|histogram)\n((?:[^#].*\n)+)")
+SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (\S+)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
-KINDS = {"counter", "gauge", "histogram"}
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -26,36 +27,20 @@ class Family:
 
 def read(text: str) -> dict[str, Family]:
     """Parse an exposition. Raise AssertionError if any part is wrong."""
-    assert text.endswith("\n"), "the last line has no line end"
     families: dict[str, Family] = {}
-    lines = iter(text[:-1].split("\n"))
-    current, told = "", ""
-    for line in lines:
-        if line.startswith("# HELP "):
-            name, _, told = line.removeprefix("# HELP ").partition(" ")
-            assert NAME.fullmatch(name), line
-            assert told, line
-            assert name not in families, f"{name} appears twice"
-            kind_line = next(lines, "")
-            assert kind_line.startswith(f"# TYPE {name} "), (
-                f"the line after the HELP of {name} is not its TYPE: {kind_line}"
-            )
-            kind = kind_line.rsplit(" ", 1)[1]
-            assert kind in KINDS, kind_line
-            families[name], current = Family(kind, told), name
-            continue
-        found = SAMPLE.fullmatch(line)
-        assert found, f"the line is not a sample: {line!r}"
-        assert current, f"the sample has no TYPE before it: {line}"
-        family = families[current]
-        allowed = (
-            {f"{current}{end}" for end in ("_bucket", "_sum", "_count")} if family.kind == "histogram" else {current}
-        )
-        assert found["name"] in allowed, f"{line} is in the block of {current}"
-        key = found["name"], _labels(found["labels"] or "")
-        assert key not in family.samples, f"{line} appears twice"
-        family.samples[key] = float(found["value"])
-    for name, family in families.items():
+    left = BLOCK.sub("", text)
+    assert not left, f"this is no metric with HELP, TYPE and samples: {left!r}"
+    for name, told, kind, lines in BLOCK.findall(text):
+        assert name not in families, f"{name} appears twice"
+        family = families[name] = Family(kind, told)
+        allowed = {f"{name}{end}" for end in ("_bucket", "_sum", "_count")} if kind == "histogram" else {name}
+        for line in lines.splitlines():
+            sample = SAMPLE.fullmatch(line)
+            assert sample, f"the line is not a sample: {line!r}"
+            assert sample[1] in allowed, f"{line} is in the block of {name}"
+            key = sample[1], _labels(sample[2] or "")
+            assert key not in family.samples, f"{line} appears twice"
+            family.samples[key] = float(sample[3])
         _check(name, family)
     return families
 
@@ -73,7 +58,6 @@ def _labels(text: str) -> Labels:
 
 
 def _check(name: str, family: Family) -> None:
-    assert family.samples, f"{name} has no samples"
     assert (family.kind == "counter") == name.endswith("_total"), f"{name} has the unknown type {family.kind}"
     assert len({frozenset(dict(pairs)) - {"le"} for _, pairs in family.samples}) == 1, (
         f"the samples of {name} differ in the names of their labels"

@@ -35,44 +35,23 @@ MAX_REQUEST_BYTES = 262_144
 #: Number of descriptors in a request: stdin, stdout, stderr and the status socket.
 DESCRIPTORS = 4
 
-#: Kind of server -> imports. `posd run` omits some imports (see `posd.cli.run`).
+_RUN = """
+posd.cli.entry posd.cli.run posd.config posd.logs.output posd.daemon.main
+concurrent.futures.thread encodings.ascii encodings.utf_8_sig importlib.metadata
+"""
+_COMMAND = """
+posd.cli.entry posd.cli.main posd.cli.simulate posd.cli.demo posd.cli.doctor.command posd.cli.explain.command
+posd.cli.operate.config posd.cli.operate.database posd.cli.operate.files posd.cli.operate.status
+posd.cli.payments.decide posd.cli.payments.show posd.cli.payments.start posd.cli.terminals.command posd.cli.tls
+posd.client posd.simulator httpcore2 rich.progress rich.table
+"""
+#: Kind of server -> imports. `posd run` omits some imports (see `posd.cli.run`). The list has modules that a process
+#: imports at their first use.
 IMPORTS = {
-    "run": (
-        "posd.cli.entry",
-        "posd.cli.run",
-        "posd.config",
-        "posd.logs.output",
-        "posd.daemon.main",
-        # modules that the daemon imports at their first use
-        "concurrent.futures.thread",
-        "encodings.ascii",
-        "encodings.utf_8_sig",
-        "importlib.metadata",
-    ),
-    "command": (
-        "posd.cli.entry",
-        "posd.cli.main",
-        "posd.cli.simulate",
-        "posd.cli.demo",
-        "posd.cli.doctor.command",
-        "posd.cli.explain.command",
-        "posd.cli.operate.config",
-        "posd.cli.operate.database",
-        "posd.cli.operate.files",
-        "posd.cli.operate.status",
-        "posd.cli.payments.decide",
-        "posd.cli.payments.show",
-        "posd.cli.payments.start",
-        "posd.cli.terminals.command",
-        "posd.cli.tls",
-        "posd.client",
-        "posd.simulator",
-        "httpcore2",  # httpx2 imports it for the first client
-        "rich.progress",
-        "rich.table",
-    ),
-    "office": ("posd.cli.entry", "posd.cli.main", "posd.cli.collect", "posd.collect.collector", "posd.relay.relay"),
-    "till": ("posd.client", "httpx2", "httpcore2", "asyncio"),
+    "run": _RUN.split(),
+    "command": _COMMAND.split(),
+    "office": ["posd.cli.entry", "posd.cli.main", "posd.cli.collect", "posd.collect.collector", "posd.relay.relay"],
+    "till": ["posd.client", "httpx2", "httpcore2", "asyncio"],
 }
 
 

@@ -196,11 +196,16 @@ async def start(
     stdout: int | IO[bytes] = subprocess.PIPE,
     stderr: int | IO[bytes] = subprocess.PIPE,
     session: bool = False,
+    entering: tuple[str, ...] = (),
+    passing: tuple[int, ...] = (),
 ) -> "Process | asyncio.subprocess.Process":
-    """Start `python -m posd ARGUMENT…`, or another module or file. Use a fork if a new process would do the same."""
-    if not can_fork(env):
+    """Start `python -m posd ARGUMENT…`, or another module or file. Use a fork if a new process would do the same.
+    `entering`: prefix of the command line. `passing`: descriptors that the process inherits.
+    """
+    if entering or passing or not can_fork(env):
+        whole, streams = (*entering, *command(program, arguments)), {"stdin": stdin, "stdout": stdout, "stderr": stderr}
         return await asyncio.create_subprocess_exec(
-            *command(program, arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env, start_new_session=session
+            *whole, **streams, env=env, start_new_session=session, pass_fds=passing
         )
     typed: IO[bytes] | None = None
     readers: list[asyncio.StreamReader | None] = []

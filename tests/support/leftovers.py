@@ -19,6 +19,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
+import pytest
+
 from tests.support import forks, ports
 
 OWNER = "TESTS_OWNER"
@@ -43,28 +45,16 @@ def owner() -> str:
 
 
 @contextmanager
-def owned_by(named: str) -> Iterator[None]:
-    """Assign the processes that tasks of this block start to an owner. `named`: a value from the function `owner`."""
-    token = _owner.set(named)
-    try:
-        yield
-    finally:
-        _owner.reset(token)
-
-
-@contextmanager
 def owning(place: str) -> Iterator[None]:
     """Set the owner of processes that this block starts. The owner is the id of a test or the scope of a fixture."""
-    before = os.environ.get(OWNER)
-    os.environ[OWNER] = f"{os.environ[RUN]} {place}"
+    named = f"{os.environ[RUN]} {place}"
+    token = _owner.set(named)
     try:
-        with owned_by(os.environ[OWNER]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(OWNER, named)
             yield
     finally:
-        if before is None:
-            del os.environ[OWNER]
-        else:
-            os.environ[OWNER] = before
+        _owner.reset(token)
 
 
 def owning_file() -> AbstractContextManager[None]:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd.base import ids
 from posd.base.ids import Channel
 from tests.support.daemon import Daemon, running
 from tests.support.shop import PATIENCE_SECONDS
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print
-from tests.support.webhooks import Answer, deliver, disk, key_file
+from tests.support.webhooks import Answer, address, deliver, disk
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 
@@ -63,8 +62,7 @@ class Job:
     @property
     def address(self) -> str:
         """Path of the job's callback URL, computed with the daemon's key."""
-        key = bytes.fromhex(key_file(self.daemon).read_text().split()[0])
-        return ids.path(Channel.PRINT, self.identity, ids.token(key, Channel.PRINT, self.identity))
+        return address(self.daemon, self.identity, Channel.PRINT)
 
     def words(self, status: str = "COMPLETED", **changes: Any) -> bytes:
         """Return a webhook of the job (terminal API, Printing)."""
@@ -93,12 +91,7 @@ class Job:
 
     async def until(self, what: Callable[[Any], bool]) -> Any:
         """Follow the feed until the job meets a condition. Return the job as it was when the condition was met."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            async for _ in self.daemon.changes():
-                document = await self.get()
-                if what(document):
-                    return document
-        raise AssertionError("the feed ended")
+        return await self.daemon.wait_for(self.identity, what, PATIENCE_SECONDS, "print-jobs")
 
     async def history(self) -> list[dict[str, Any]]:
         reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/history")
@@ -112,13 +105,7 @@ class Job:
 
     async def changes(self) -> list[dict[str, Any]]:
         """Return the job's lines of the feed."""
-        found, after = [], 0
-        while True:
-            page = (await self.daemon.call("GET", f"/feed?after={after}&limit=500")).json
-            found += [item for item in page["changes"] if (item["kind"], item["id"]) == ("print_job", self.identity)]
-            if not page["changes"]:
-                return found
-            after = page["next_after"]
+        return [item for item in await self.daemon.feed() if (item["kind"], item["id"]) == ("print_job", self.identity)]
 
     @property
     def kept(self) -> list[bytes]:

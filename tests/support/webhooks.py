@@ -1,8 +1,8 @@
 """Parts of tests of the webhook listener: complete responses, callback URLs, and stored rows."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,20 +64,15 @@ def key_file(posd: Daemon) -> Path:
     return posd.directory / "state" / "callback.key"
 
 
-def address(posd: Daemon, identity: str) -> str:
+def address(posd: Daemon, identity: str, channel: Channel = Channel.TRANSACTION) -> str:
     """Return the path of the callback URL of an id, computed with the daemon's key."""
     key = bytes.fromhex(key_file(posd).read_text().split()[0])
-    return ids.path(Channel.TRANSACTION, identity, ids.token(key, Channel.TRANSACTION, identity))
+    return ids.path(channel, identity, ids.token(key, channel, identity))
 
 
-@contextmanager
-def disk(posd: Daemon) -> Iterator[sqlite3.Connection]:
-    """Open the daemon's database read-only."""
-    db = sqlite3.connect(f"{posd.database.as_uri()}?mode=ro", uri=True)
-    try:
-        yield db
-    finally:
-        db.close()
+def disk(posd: Daemon) -> closing[sqlite3.Connection]:
+    """Open the daemon's database read-only for a block."""
+    return closing(sqlite3.connect(f"{posd.database.as_uri()}?mode=ro", uri=True))
 
 
 def everything(posd: Daemon) -> dict[str, list[tuple[Any, ...]]]:

@@ -67,7 +67,8 @@ def _lay_out(machine: Machine, package: Path, scratch: Path) -> None:
     """Install the packages of a run before the machine is booted, because a booted machine has no network."""
     machine.make()
     machine.install("python3", "passwd", "systemd", "init-system-helpers")
-    machine.install(package, option="--download-only")
+    # the role also installs what the package recommends
+    machine.run("apt-get", "install", "-y", "--download-only", machine.put(package), seconds=600)
     libraries = scratch / "ansible-core"
     if not libraries.exists():
         host(sys.executable, "-m", "pip", "-q", "install", "--target", str(libraries), "ansible-core", seconds=600)

@@ -1,19 +1,13 @@
 """Abort: the request to the transaction's terminal, and the wait for the outcome."""
 
 import asyncio
-import os
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from tests.e2e.conftest import CHARGE
-from tests.support.daemon import running
-from tests.support.events import body
-from tests.support.https import deliver
 from tests.support.shop import Payment, Shop, acknowledging, answering, held, nothing_to_correct, open_counters
 from tests.support.streams import Reply
-from tests.support.terminal import Request, Script, scripted_terminal
+from tests.support.terminal import Request, Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -52,16 +46,6 @@ async def test_an_abort_that_the_terminal_may_have_accepted_is_answered_202(shop
     reasons = [item["reason"] for item in feed if item["id"] == payment.identity]
     answered = "abort:taken" if answer.startswith("2") else "abort:unknown"
     assert reasons[2:5] == ["abort_requested", answered, "event:TERMINAL_CANCELED"]
-
-
-async def test_the_history_has_the_caller_of_an_abort_and_the_reply(shop: Shop) -> None:
-    payment = await shop.started()
-    shop.terminal.abort = TAKEN["500"]
-    assert (await abort(payment)).status == 202
-    requested, answered = (item for item in await payment.history() if item["kind"].startswith("abort"))
-    assert (requested["kind"], requested["probe"], requested["uid"]) == ("abort_requested", False, os.getuid())
-    assert (answered["kind"], answered["answer"], answered["http_status"]) == ("abort_answered", "unknown", 500)
-    await payment.end()
 
 
 #: Reply of a terminal that did not accept an abort -> the problem.
@@ -156,18 +140,3 @@ async def test_an_abort_is_not_sent_again_after_a_kill() -> None:
         assert (await payment.get())["outcome"]["result"] == "canceled"
         assert counter.terminal.aborts == 1
         await nothing_to_correct(posd)
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_an_abort_to_an_unreachable_terminal_is_a_problem(home: Path, identity: str) -> None:
-    async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
-        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-        await terminal.unplug()
-        reply = await posd.call("POST", f"/transactions/{identity}/abort")
-        assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
-        assert reply.headers["retry-after"]
-        assert (await posd.call("GET", "/terminals/SN-TEST")).json["reachable"] is False
-        assert (await posd.transaction(identity))["phase"] == "active"
-        assert await deliver(terminal.requests[0].callback, body(identity, "TERMINAL_CANCELED"), posd.ca) == 200
-        assert (await posd.outcome(identity))["result"] == "canceled"
-        assert (await posd.call("GET", "/terminals/SN-TEST")).json["transaction"] is None

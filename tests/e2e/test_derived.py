@@ -7,7 +7,6 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.e2e.conftest import some
 from tests.support.chains import Operation, operation, taking
 from tests.support.shop import Shop
 from tests.support.webhooks import disk
@@ -42,36 +41,6 @@ def naming(original: Operation, way: str) -> dict[str, str]:
     """Return an original's name in a till's request."""
     value = original.identity if way.lower() == "original" else original.reference
     return {way.lower(): value.upper() if way.isupper() else value}
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("second", WAYS)
-@pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
-@pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
-async def test_a_second_operation_is_refused_for_any_way_to_name_the_original(
-    shop: Shop, counters: list[Operation], kind: str, first: str, second: str
-) -> None:
-    """The second operation runs on the same terminal or on another. The problem names the blocking payment, not a busy
-    terminal.
-    """
-    here, there = counters[:2]
-    original = await (await operation(shop, DONE_TO[kind], here).begin()).finish()
-    standing = await operation(shop, kind, here).begin(**naming(original, first))
-    for counter in (here, there):
-        problem = await operation(shop, kind, counter).refused("already_derived", **naming(original, second))
-        assert problem["transactions"] == [standing.identity]
-        assert f"the same original already has {kind} {standing.identity} (open)" in problem["detail"]
-    await standing.finish()
-    if kind == "re-auth":
-        again = await operation(shop, kind, there).begin(**naming(original, second))
-        await again.finish()
-        assert (await original.get())["derived"] == [standing.identity, again.identity]
-        return
-    for _ in range(2):
-        problem = await operation(shop, kind, there).refused("already_derived", **naming(original, second))
-        assert problem["transactions"] == [standing.identity]
-        assert f"{kind} {standing.identity} (approved)" in problem["detail"]
-    assert (await original.get())["derived"] == [standing.identity]
 
 
 # Many tills at once

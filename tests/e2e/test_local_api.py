@@ -75,6 +75,7 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/transactions/", None, 404, "not_found"),
     ("GET", f"{KNOWN}/../..", None, 404, "not_found"),
     ("PUT", NEW, charge(type="capture", original=ORIGINAL), 422, "unknown_original"),
+    ("PUT", NEW, charge(terminal=OFFLINE, type="capture", original=ORIGINAL), 422, "unknown_original"),
     ("PUT", NEW, {"terminal": "SN-023", "type": "void", "transaction_reference": REFERENCE}, 409, "terminal_busy"),
     ("POST", f"{NEW}/reconcile", None, 404, "not_found"),
     ("POST", f"{KNOWN}/reconcile", {"now": True}, 422, "invalid_request"),

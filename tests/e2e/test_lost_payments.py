@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_back_in_time import refused, restored, seen
+from tests.e2e.test_back_in_time import restored, seen
 from tests.e2e.test_backup import back_up, lose
-from tests.support.shop import Payment, Shop, acknowledging
+from tests.support.shop import Payment, Shop
 from tests.support.webhooks import attention
 
 BY_ANA = {"operator": "Ana", "note": "the slip of the terminal shows it"}
@@ -80,15 +80,6 @@ async def test_a_later_report_of_the_terminal_replaces_the_slip(own: Shop, home:
     assert "outcome_corrected" in attention(document)
     reply = await own.daemon.call("POST", "/reprocess", socket=own.daemon.admin_socket)
     assert (reply.status, reply.json["differences"]) == (200, [])
-
-
-async def test_without_a_charge_on_the_slip_the_call_is_repeated(own: Shop, home: Path) -> None:
-    await lost(own, home)
-    unsent = own.payment()
-    await refused(unsent)
-    await seen(own.daemon)
-    own.terminal.start = acknowledging(unsent.serial)
-    assert (await unsent.put()).status == 201
 
 
 async def test_a_lost_refund_counts_against_its_original(own: Shop, home: Path) -> None:

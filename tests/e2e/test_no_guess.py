@@ -70,23 +70,6 @@ async def test_replies_during_the_start_are_not_part_of_the_proof() -> None:
 
 
 @pytest.mark.slow
-async def test_a_search_hit_of_another_merchant_counts_as_a_hit() -> None:
-    extra = settings(settle=1) + '[merchant]\nid = "M-1"\n'
-    async with open_counters(2, extra) as [counter, clock]:
-        known = await pay_before(counter)
-        payment = counter.payment()
-        counter.terminal.start, counter.terminal.abort = hanging_up, answering(404)
-        other = event(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial, merchant_id="M-2")
-        counter.terminal.search = knowing(known, other, otherwise=NONE)
-        await payment.put()
-        document = (await payment.post("reconcile")).json
-        assert (document["phase"], document["last_search"]["result"]) == ("in_doubt", "no_answer")
-        counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
-        await two_proofs(clock)
-        assert (await payment.get())["outcome"] is None
-
-
-@pytest.mark.slow
 async def test_an_interrupted_callback_proves_that_a_terminal_has_the_request() -> None:
     async with open_counters(2, settings(settle=1)) as [counter, clock]:
         known = await pay_before(counter)
@@ -101,22 +84,6 @@ async def test_an_interrupted_callback_proves_that_a_terminal_has_the_request() 
         writer.close()
         await two_proofs(clock)
         assert (await payment.get())["outcome"] is None
-
-
-@pytest.mark.slow
-async def test_an_accepted_abort_excludes_the_proof() -> None:
-    async with open_counters(1, settings(settle=1, probe=False)) as [counter]:
-        known = await pay_before(counter)
-        payment = counter.payment()
-        counter.terminal.start, counter.terminal.abort = hanging_up, answering(200)
-        counter.terminal.search = knowing(known, otherwise=NONE)
-        await payment.put()
-        assert (await payment.post("abort")).status == 202
-        counter.terminal.abort = NOTHING_RUNNING
-        await payment.post("abort")
-        assert await counter.daemon.outcome(payment.identity, 1.5) is None
-        await payment.post("abort")
-        assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
 
 
 async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> None:
@@ -182,19 +149,6 @@ async def test_a_payment_that_runs_after_all_gets_its_lease_again(counter: Shop)
     other = Payment(counter, str(uuid4()), payment.serial)
     counter.terminal.start = acknowledging(payment.serial)
     assert (await other.put()).json["code"] == "terminal_busy"
-
-
-@pytest.mark.parametrize("call", ["resolve", "release"])
-async def test_a_start_without_its_reply_cannot_be_resolved(counter: Shop, call: str) -> None:
-    payment = counter.payment()
-    counter.terminal.start = script = held(acknowledging(payment.serial))
-    starting = asyncio.create_task(payment.put())
-    await script.arrived.wait()
-    words = {"operator": "Ana", "note": "seen"} | ({"result": "not_started"} if call == "resolve" else {})
-    reply = await payment.post(call, words, admin=call == "resolve")
-    assert reply.json["code"] == "call_outstanding"
-    script.release.set()
-    assert (await starting).json["phase"] == "active"
 
 
 @pytest.mark.slow

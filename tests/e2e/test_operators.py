@@ -9,10 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from tests.support.events import body, event
-from tests.support.shop import ANOTHER, Payment, Shop, acknowledging, answering, held, knowing
+from tests.support.shop import Payment, Shop, acknowledging, answering, held, knowing
 from tests.support.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -160,19 +159,6 @@ async def test_resolve_records_a_persons_decision(shop: Shop, result: str, refer
     assert "Ana" not in str(line)
 
 
-async def test_a_later_report_of_the_terminal_replaces_a_persons_decision(shop: Shop) -> None:
-    payment = await shop.in_doubt()
-    assert (await payment.post("resolve", BY_ANA | {"result": "not_started"}, admin=True)).status == 200
-    seen = len(shop.daemon.lines)
-    await payment.approve()
-    document = await payment.get()
-    assert (document["outcome"]["result"], document["outcome"]["supersedes"]["result"]) == ("approved", "not_started")
-    assert document["outcome"]["supersedes"]["evidence"][0]["operator"] == "Ana"
-    assert (attention(document), document["next_step"]) == ({"outcome_corrected"}, "ask_person")
-    line = await shop.daemon.log_line("payment.attention", seen, code="outcome_corrected")
-    assert (line["level"], line["transaction"]) == ("error", payment.identity)
-
-
 async def test_a_payment_known_only_from_events_never_holds_a_terminal(shop: Shop) -> None:
     orphan = shop.payment()
 
@@ -209,13 +195,6 @@ Bringing = Callable[[Shop], Awaitable[Payment]]
 
 async def a_doubt(shop: Shop) -> Payment:
     return await shop.in_doubt()
-
-
-async def a_mismatch(shop: Shop) -> Payment:
-    payment = shop.payment()
-    shop.terminal.start = acknowledging(ANOTHER)
-    assert (await payment.put()).status == 201
-    return payment
 
 
 async def an_illegal_transition(shop: Shop) -> Payment:
@@ -266,39 +245,4 @@ async def test_a_person_acknowledges_an_attention(shop: Shop, code: str) -> None
     assert (payment.identity in still) == bool(attention(reply.json))
 
 
-async def test_a_device_with_another_serial_gets_no_abort(shop: Shop) -> None:
-    payment = await a_mismatch(shop)
-    aborts = shop.terminal.aborts
-    document = await payment.get()
-    assert (document["abortable"], (await payment.post("abort")).json["code"]) == (False, "not_abortable")
-    assert (await payment.post("acknowledge", BY_ANA | {"code": "serial_mismatch"}, admin=True)).status == 200
-    assert (await payment.post("abort")).json["code"] == "not_abortable"
-    assert (await payment.get())["abortable"] is False
-    assert shop.terminal.aborts == aborts
-
-
 # Invalid fields.
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def known(shop: Shop) -> Payment:
-    """Return a payment without any decision."""
-    return await shop.in_doubt()
-
-
-@pytest.mark.parametrize("call", ["release", "resolve", "acknowledge"])
-async def test_an_invalid_decision_and_a_decision_about_an_unknown_payment_are_refused(
-    shop: Shop, known: Payment, call: str
-) -> None:
-    reply = await known.post(call, b"{", admin=True)
-    assert (reply.status, reply.json["code"]) == (400, "malformed_json")
-    word = BY_ANA | {"resolve": {"result": "canceled"}, "acknowledge": {"code": "gap"}}.get(call, {})
-    reply = await Payment(shop, str(uuid4()), known.serial).post(call, word, admin=True)
-    assert (reply.status, reply.json["code"]) == (404, "not_found")
-
-
-@pytest.mark.parametrize("call", ["resolve", "acknowledge"])
-async def test_the_till_socket_accepts_no_decision(shop: Shop, known: Payment, call: str) -> None:
-    reply = await known.post(call, BY_ANA | {"result": "approved", "code": "in_doubt"})
-    assert (reply.status, reply.json["code"]) == (403, "forbidden")
-    assert (await known.get())["phase"] == "in_doubt"

@@ -15,7 +15,7 @@ from tests.support.prints import EAGER, Job, Printer, knowing, one_by_one
 from tests.support.shop import answering, hanging_up, held
 from tests.support.streams import stream
 from tests.support.tables import there
-from tests.support.terminal import Script, http, nowhere, taking_print
+from tests.support.terminal import http, nowhere, taking_print
 from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -81,16 +81,6 @@ async def test_a_possibly_accepted_job_is_clarified_and_never_sent_twice(printer
     assert len(job.requests) == 1
 
 
-@pytest.mark.parametrize("answer", [nowhere, answering(200, {"printJobId": "other", "status": "COMPLETED"})])
-async def test_an_invalid_reply_to_a_poll_ends_nothing(printer: Printer, answer: Script) -> None:
-    job = printer.job(start=hanging_up, poll=answer)
-    await job.put()
-    await job.polled(3)
-    document = await job.get()
-    assert (document["phase"], document["status"], attention(document)) == ("in_doubt", None, {"in_doubt"})
-    assert (await job.resolve("FAILED")).json["decided_by"] == "operator"
-
-
 async def test_a_poll_uses_the_id_that_the_terminal_gave_the_job(printer: Printer) -> None:
     own = f"T/{uuid4()}"
     job = printer.job(start=answering(202, {"id": own}))
@@ -146,13 +136,6 @@ async def test_after_a_kill_between_acceptance_and_webhook_a_poll_finds_the_end(
     assert len(job.requests) == 1
 
 
-async def test_a_webhook_during_a_downtime_is_lost_and_a_later_one_counts(printer: Printer) -> None:
-    job = await printer.job().started()
-    await printer.daemon.restart()
-    assert await job.webhook() == 200
-    assert (await job.outcome())["decided_by"] == "webhook"
-
-
 #: Crash point -> maximum of requests that the terminal may have received.
 POINTS = {
     "print.intended": 0,
@@ -196,9 +179,10 @@ async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[as
     return first, behind, calls
 
 
-async def test_a_job_that_waited_at_a_crash_was_provably_not_sent(printer: Printer) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_job_that_waits_at_a_stop_is_not_sent(printer: Printer, end: signal.Signals) -> None:
     first, behind, calls = await in_line(printer, 5)
-    await printer.daemon.kill()
+    await printer.daemon.stop(end)
     await asyncio.gather(*calls, return_exceptions=True)
     await printer.daemon.start()
     assert (await first.get())["phase"] == "in_doubt"
@@ -207,14 +191,3 @@ async def test_a_job_that_waited_at_a_crash_was_provably_not_sent(printer: Print
         assert (document["phase"], document["status"], document["decided_by"]) == ("final", None, "unsent")
         assert job.requests == []
     assert (await first.resolve()).status == 200
-
-
-async def test_a_job_that_waits_at_a_stop_is_not_sent(printer: Printer) -> None:
-    first, behind, calls = await in_line(printer, 5)
-    assert await printer.daemon.stop(signal.SIGTERM) == 0
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert len(answers) == 6
-    await printer.daemon.start()
-    assert (await first.get())["phase"] == "in_doubt"
-    assert {(await job.get())["decided_by"] for job in behind} == {"unsent"}
-    assert sum(len(job.requests) for job in behind) == 0

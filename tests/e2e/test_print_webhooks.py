@@ -5,13 +5,12 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from uuid import uuid4
 
 import pytest
 
 from tests.support.https import connect, post
-from tests.support.prints import SILENT, Printer, calling_before, knowing
-from tests.support.shop import answering, held
+from tests.support.prints import SILENT, Printer, knowing
+from tests.support.shop import held
 from tests.support.terminal import Request, http
 from tests.support.webhooks import attention, deliver, everything, faults, quarantined
 
@@ -26,17 +25,6 @@ def no_faults(printer: Printer) -> Iterator[None]:
     """Check after all tests of the file that the log has only two expected faults: contradicting final reports."""
     yield
     assert [line for line in faults(printer.daemon) if line.get("code") != "conflicting_final"] == []
-
-
-async def test_the_webhook_of_a_completed_job_is_kept_verbatim_and_ends_it(printer: Printer) -> None:
-    job = await printer.job().started()
-    content = b"  " + job.words().replace(b", ", b" ,\n")
-    answer = await job.call(content)
-    assert (answer.status, answer.body) == (200, b"")
-    assert job.kept == [content]
-    document = await job.outcome()
-    assert (document["status"], document["phase"], document["decided_by"]) == ("COMPLETED", "final", "webhook")
-    assert document["attention"] == []
 
 
 @pytest.mark.parametrize(
@@ -117,25 +105,6 @@ async def test_the_webhook_of_another_job_is_refused_and_shown(printer: Printer)
     assert (entry["channel"], entry["client_transaction_id"]) == ("print-jobs", None)
     assert await job.webhook() == 200
     assert (await job.get())["attention"] == []
-
-
-async def test_a_webhook_may_name_the_job_by_the_id_from_the_terminals_reply(printer: Printer) -> None:
-    own = f"T-{uuid4()}"
-    job = await printer.job(start=answering(202, {"printJobId": own})).started()
-    assert (await job.get())["terminal_job_id"] == own
-    assert await job.webhook(printJobId="T-0") == 400
-    assert await job.webhook(printJobId=own) == 200
-    assert (await job.get())["status"] == "COMPLETED"
-    ours = await printer.job(start=answering(202, {"printJobId": own})).started()
-    assert await ours.webhook() == 200, "posd also accepts its own id"
-
-
-async def test_a_webhook_before_the_reply_counts(printer: Printer) -> None:
-    job = printer.job()
-    printer.terminal.print_start = calling_before(job, job.words)
-    reply = await job.put()
-    assert (reply.status, reply.json["phase"], reply.json["status"]) == (201, "final", "COMPLETED")
-    assert (reply.json["decided_by"], reply.json["attention"]) == ("webhook", [])
 
 
 async def test_an_interrupted_webhook_causes_a_poll(printer: Printer) -> None:

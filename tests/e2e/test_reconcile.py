@@ -165,31 +165,6 @@ async def test_one_search_answers_all_simultaneous_calls(shop: Shop) -> None:
     assert len(payment.searches) == 1
 
 
-@pytest.mark.parametrize("end", ["event", "search", "operator"])
-async def test_a_doubt_ends_with_the_proof(shop: Shop, end: str) -> None:
-    payment = await shop.in_doubt()
-    document = await payment.get()
-    assert (document["phase"], document["next_step"]) == ("in_doubt", "wait")
-    assert attention(document) == {"in_doubt"}
-    assert document["abortable"]
-    if end == "event":
-        assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
-        assert await payment.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
-    elif end == "search":
-        shop.terminal.search = knowing(element(payment, "TERMINAL_CANCELED"))
-        assert (await payment.post("reconcile")).status == 200
-    else:
-        word = {"result": "canceled", "operator": "Ana", "note": "the display says so"}
-        assert (await payment.post("resolve", word, admin=True)).status == 200
-    document = await payment.get()
-    assert (document["phase"], document["outcome"]["result"], document["attention"]) == ("final", "canceled", [])
-    assert [item["kind"] for item in document["outcome"]["evidence"]] == [end]
-    assert document["next_step"] == "new_id_ok"
-    shop.terminal.start = acknowledging(payment.serial)
-    following = Payment(shop, str(uuid4()), payment.serial)
-    assert (await following.put()).status == 201
-
-
 BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
 
 
@@ -288,16 +263,3 @@ async def newest_change(posd: Daemon) -> int:
     while (page := (await posd.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
         after = page["next_after"]
     return after
-
-
-async def test_a_payment_with_a_late_abort_ends_with_the_terminals_report(shop: Shop) -> None:
-    payment = await shop.started()
-    shop.terminal.abort = script = held(answering(200))
-    aborting = asyncio.create_task(payment.post("abort"))
-    await script.arrived.wait()
-    await payment.approve()
-    script.release.set()
-    reply = await aborting
-    assert (reply.status, reply.json["outcome"]["result"]) == (202, "approved")
-    document = await payment.get()
-    assert (document["attention"], document["next_step"]) == ([], "done")

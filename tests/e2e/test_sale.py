@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.conftest import some
-from tests.support.shop import Payment, Shop, acknowledging, hanging_up, nothing_to_correct
+from tests.support.shop import Payment, Shop, acknowledging
 from tests.support.terminal import Request
 from tests.support.webhooks import disk
 
@@ -99,17 +99,3 @@ async def test_of_two_tills_on_two_terminals_one_succeeds(shop: Shop, sale: str,
     with disk(shop.daemon) as db:
         rows = db.execute("SELECT client_transaction_id FROM transactions WHERE sale = ?", (sale,)).fetchall()
     assert rows == [(winner.identity,)]
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_the_guard_survives_a_kill(own: Shop, sale: str) -> None:
-    open_one, approved = await paid(own, sale), await paid(own, f"{sale}/approved")
-    await approved.approve()
-    doubtful = own.payment()
-    own.terminal.start = hanging_up
-    assert (await doubtful.put(sale=f"{sale}/doubt")).json["phase"] == "in_doubt"
-    await own.daemon.restart()
-    assert await conflicts(own, sale) == [open_one.identity]
-    assert await conflicts(own, f"{sale}/approved") == [approved.identity]
-    assert await conflicts(own, f"{sale}/doubt") == [doubtful.identity]
-    await nothing_to_correct(own.daemon)

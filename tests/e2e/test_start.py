@@ -4,22 +4,18 @@ request."""
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from posd.payments import journal
 from posd.payments.entries import Attempted
 from posd.terminals.attempt import Replied
-from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, held, open_shop
+from tests.support.shop import AMOUNT, Payment, Shop, acknowledging, answering, held
 from tests.support.streams import Connection, ask
-from tests.support.terminal import Request, Script, acknowledgement, http
+from tests.support.terminal import Request, http
 from tests.support.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -31,34 +27,10 @@ async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
     """Close the connection without a reply."""
 
 
-async def half_a_reply(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Disconnect in the middle of the acknowledgement."""
-    writer.write(http(200, acknowledgement(request, "SN"))[:-20])
-
-
-async def no_http(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Send bytes that are not HTTP."""
-    writer.write(b"\x15\x03\x01 hello\r\n\r\n")
-
-
-async def another_id(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Acknowledge another payment."""
-    writer.write(http(200, acknowledgement(request, "SN", operation={"client_transaction_id": str(uuid4())})))
-
-
-IN_DOUBT: dict[str, Script] = {
-    "cut after the request": no_reply,
-    "cut in the reply's body": half_a_reply,
-    "not HTTP": no_http,
-    "200 another id": another_id,
-    "500": answering(500, b"{}"),
-}
-
-
-@pytest.mark.parametrize("case", IN_DOUBT)
-async def test_a_payment_that_may_run_stays_in_doubt(shop: Shop, case: str) -> None:
+async def test_a_payment_that_may_run_stays_in_doubt(shop: Shop) -> None:
+    """The catalogue has the other replies that leave a doubt."""
     payment = shop.payment()
-    shop.terminal.start = IN_DOUBT[case]
+    shop.terminal.start = no_reply
     await assert_in_doubt(payment)
 
 
@@ -87,13 +59,6 @@ async def test_a_connection_cut_before_the_request_was_read_leaves_doubt(shop: S
 
     shop.terminal.instead = hang_up
     await assert_in_doubt(payment, requests=0)
-
-
-async def test_a_missing_reply_leaves_doubt(shop: Shop) -> None:
-    payment = shop.payment(quick=True)
-    shop.terminal.start = script = held(no_reply)
-    await assert_in_doubt(payment)
-    script.release.set()
 
 
 @pytest.mark.slow
@@ -163,58 +128,6 @@ async def test_an_acknowledgement_makes_a_payment_active(shop: Shop) -> None:
     assert request.headers["content-type"] == "application/json"
 
 
-async def test_after_a_lost_acknowledgement_the_events_decide(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = no_reply
-    assert (await payment.put()).json["phase"] == "in_doubt"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
-    document = await payment.get()
-    assert (document["phase"], document["attention"]) == ("active", [])
-    assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    assert await payment.event("DECLINED", "APPROVAL_REQUESTED") == 200
-    document = await payment.get()
-    assert (document["outcome"]["result"], document["next_step"]) == ("declined", "new_id_ok")
-    assert len(payment.requests) == 1
-
-
-#: Reply of the terminal that arrives after an event -> phase and result of the payment.
-FASTER: dict[str, tuple[list[tuple[str, str | None]], Script | None, str, str]] = {
-    "event, then 409": ([("TERMINAL_ACKNOWLEDGED", None)], answering(409), "active", "TERMINAL_ACKNOWLEDGED"),
-    "events, then the acknowledgement": (
-        [("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")],
-        None,
-        "active",
-        "CARD_PRESENTED",
-    ),
-    "final, then nothing": ([("TERMINAL_CANCELED", None)], no_reply, "final", "TERMINAL_CANCELED"),
-}
-
-
-@pytest.mark.parametrize("case", FASTER, ids=str)
-async def test_an_event_before_the_reply_counts(shop: Shop, case: str) -> None:
-    delivered, then, phase, status = FASTER[case]
-    payment = shop.payment()
-
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
-        for name, previous in delivered:
-            assert await payment.event(name, previous) == 200
-        await (then or acknowledging(payment.serial))(request, writer)
-
-    shop.terminal.start = script
-    reply = await payment.put()
-    assert reply.status == 201
-    assert (reply.json["phase"], reply.json["status"]) == (phase, status)
-    assert "in_doubt" not in [item["code"] for item in reply.json["attention"]]
-    if phase == "final":
-        assert (reply.json["outcome"]["result"], reply.json["outcome"]["evidence"][0]["kind"]) == ("canceled", "event")
-    # A final frees the terminal once the call has returned. An open payment keeps the terminal busy.
-    shop.terminal.start = acknowledging(payment.serial)
-    following = await Payment(shop, str(uuid4()), payment.serial).put()
-    assert following.status == (201 if phase == "final" else 409)
-    assert len(payment.requests) == 1
-
-
 async def test_a_final_frees_the_terminal_only_after_the_call_has_returned(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = script = held(acknowledging(payment.serial))
@@ -228,22 +141,6 @@ async def test_a_final_frees_the_terminal_only_after_the_call_has_returned(shop:
     assert (await running).json["phase"] == "final"
     shop.terminal.start = acknowledging(payment.serial)
     assert (await Payment(shop, str(uuid4()), payment.serial).put()).status == 201
-
-
-async def test_a_refusal_is_corrected_by_an_event(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = answering(409)
-    assert (await payment.put()).json["outcome"]["result"] == "not_started"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
-    document = await payment.get()
-    assert (document["phase"], document["outcome"]) == ("active", None)
-    assert document["next_step"] in ("wait", "ask_person")
-    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
-    document = await payment.get()
-    assert document["outcome"]["result"] == "approved"
-    assert document["outcome"]["supersedes"]["result"] == "not_started"
-    assert "outcome_corrected" in [item["code"] for item in document["attention"]]
-    assert document["next_step"] == "ask_person"
 
 
 @pytest.mark.parametrize("count", [2, 20])
@@ -320,14 +217,6 @@ async def test_a_till_that_hangs_up_changes_nothing(shop: Shop) -> None:
     document = await shop.daemon.wait_for(payment.identity, lambda document: document["phase"] == "active")
     assert document["status"] == "TERMINAL_ACKNOWLEDGED"
     assert len(payment.requests) == 1
-
-
-async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
-    payment = Payment(shop, str(uuid4()), OFFLINE)
-    reply = await payment.put()
-    assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
-    assert OFFLINE in reply.json["detail"]
-    assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
 
 
 #: Name of a call about a payment -> method, rest of the path, body, and the status for a recorded payment.
@@ -407,53 +296,3 @@ async def test_a_refusal_proves_nothing_about_an_id_that_another_call_may_start(
     accepted.hang_up()
     await payment.end()
     await paid.end()
-
-
-PROFILE = """
-[profile.pre-auth]
-errors_in_2xx = true
-[profile.search]
-paged = true
-"""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def profiled() -> AsyncIterator[Shop]:
-    """Yield a shop with this profile."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_shop(Path(directory), PROFILE) as profiled:
-            yield profiled
-
-
-def error(type_: str, code: str, **more: object) -> dict[str, Any]:
-    return {"type": type_, "code": code, "message": "as the terminal says it"} | more
-
-
-async def test_a_busy_terminal_is_named_and_called_once(profiled: Shop) -> None:
-    payment = profiled.payment()
-    profiled.terminal.start = answering(409, error("TERMINAL", "TER-003"))
-    document = (await payment.put()).json
-    outcome = document["outcome"]
-    assert (outcome["result"], document["next_step"]) == ("not_started", "new_id_ok")
-    assert outcome["failure_reason"]["message"].startswith(
-        "the terminal refused the request (HTTP 409, TERMINAL TER-003): it is busy"
-    )
-    own = {"type": "TERMINAL", "code": "TER-003", "message": "as the terminal says it"}
-    assert outcome["failure_reason"]["terminal"] == own
-    line = await profiled.daemon.log_line("payment.answered", transaction=payment.identity)
-    assert (line["judgement"], line["reason"]) == ("refused", "TERMINAL TER-003")
-    assert len(payment.requests) == 1
-
-
-async def test_an_empty_object_accepts_an_abort_and_an_error_does_not(profiled: Shop) -> None:
-    for status, content, answer, told in (
-        (200, {}, "taken", 202),
-        (200, error("TERMINAL", "TER-004"), "unknown", 202),
-        (409, error("TERMINAL", "TER-002"), "nothing_running", 409),
-        (409, error("TERMINAL", "TER-003"), "unknown", 202),
-    ):
-        payment = await profiled.started()
-        profiled.terminal.abort = answering(status, content)
-        assert (await payment.post("abort")).status == told
-        assert [line["answer"] for line in await payment.history() if "answer" in line] == [answer]
-        await payment.end()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
 
@@ -69,29 +68,6 @@ def test_a_forbidden_log_field_is_dropped_and_named() -> None:
         "transaction": "t",
         "dropped": ["token"],
     }
-
-
-async def test_charge_is_approved_with_the_event_as_evidence(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
-    started = await posd.call("PUT", f"/transactions/{identity}", CHARGE)
-    assert started.status == 201
-    assert (started.json["phase"], started.json["status"]) == ("active", "TERMINAL_ACKNOWLEDGED")
-    request = terminal.requests[0]
-    assert (request.method, request.path) == ("POST", "/terminal/v1/async/charge")
-    assert b'"amount":{"iva":1.2,"subtotal_iva":10.0,"subtotal_iva0":0}' in request.body
-
-    await posd.approve(request.callback, identity)
-
-    outcome = await posd.outcome(identity)
-    assert (outcome["result"], outcome["status"], outcome["reached_acquirer"]) == ("approved", "APPROVAL", True)
-    assert outcome["evidence"][0]["event_id"] == outcome["final_event"]["event_id"]
-    assert outcome["authorized_amount"] == Decimal("11.2")
-    repeated = await posd.call("PUT", f"/transactions/{identity}", CHARGE)
-    assert repeated.status == 200
-    assert repeated.json["next_step"] == "done"
-    assert terminal.starts_of(identity) == 1
-    assert json.loads(repeated.body)["attention"] == []
 
 
 async def test_a_payment_loads_no_large_part_of_python(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import AT, Operation, approved, operation, stored, taking
+from tests.support.chains import AT, Operation, approved, operation, stored
 from tests.support.shop import QUIET, Shop, hanging_up, knowing, nothing_to_correct, open_counters
 from tests.support.simulated import configured_otherwise
 
@@ -133,19 +133,6 @@ async def test_a_re_authorization_does_not_have_the_day_of_its_original(counter:
 
 #: First and last possible time. A terminal without a clock may send such times.
 ABSURD = ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("occurred_at", ABSURD)
-async def test_an_original_with_an_impossible_day_can_be_voided(occurred_at: str) -> None:
-    async with merchant("America/Guayaquil") as counter:
-        original = operation(counter, "charge")
-        await (await original.begin()).finish(occurred_at=occurred_at)
-        void = operation(counter, "void")
-        counter.terminal.start = taking
-        reply = await void.put(original=original.identity)
-        assert reply.status == 201, reply.json["detail"]
-        assert void.sent["transaction_reference"] == original.reference
 
 
 @pytest.mark.parametrize("occurred_at", ABSURD)

@@ -84,23 +84,6 @@ async def test_an_operation_that_its_original_does_not_allow_is_refused_and_leav
     assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
 
 
-@pytest.mark.parametrize("kind", FITS)
-async def test_an_unknown_original_is_refused(shop: Shop, kind: str) -> None:
-    known, item = await approved(shop, "pre-auth"), operation(shop, kind)
-    before, sent = everything(shop.daemon), len(shop.terminal.requests)
-    for unknown in (str(uuid4()), item.identity):
-        problem = await item.refused("unknown_original", original=unknown)
-        assert f"no transaction {unknown} is known here; check the id" in problem["detail"]
-    # An id is not a reference, and a reference is not an id. posd cannot recognize an id in `transaction_reference`,
-    # and sends it unchanged.
-    await item.refused("unknown_original", original=known.reference)
-    assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
-    foreign = str(uuid4())
-    await item.begin(transaction_reference=foreign.upper())
-    assert item.sent["transaction_reference"] == foreign
-    assert (await item.get())["original"] is None
-
-
 async def test_a_busy_terminal_does_not_hide_a_wrong_chain(shop: Shop) -> None:
     """If the operation is impossible and the terminal is busy, posd reports the impossible operation."""
     busy = await operation(shop, "charge").begin()

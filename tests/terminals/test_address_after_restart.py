@@ -84,17 +84,15 @@ async def open_counter(
         yield counter
 
 
-@pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_the_first_sale_goes_to_the_last_proven_address(home: Path, trusted: Any) -> None:
-    async with open_counter(home, trusted) as counter:
+async def test_the_first_sale_goes_to_the_last_proven_address(home: Path) -> None:
+    async with open_counter(home) as counter:
         await counter.announcer.aclose()
         await counter.posd.start()
         await counter.charge()
 
 
-@pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_the_very_first_sale_waits_until_the_terminal_is_announced(home: Path, trusted: Any) -> None:
-    async with open_counter(home, trusted, charged=False) as counter:
+async def test_the_very_first_sale_waits_until_the_terminal_is_announced(home: Path) -> None:
+    async with open_counter(home, charged=False) as counter:
         await counter.posd.start()
         await counter.charge()
 

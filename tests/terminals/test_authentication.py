@@ -1,8 +1,5 @@
 """Authentication of calls: the bytes on the wire, and schemes that raise an error."""
 
-import asyncio
-import hashlib
-import hmac
 import json
 import logging
 import traceback
@@ -10,21 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from structlog.testing import capture_logs
 
 from posd.base.clocks import wall
 from posd.config import Config, ConfigError, load
-from posd.terminals.attempt import CallFailed, NotSent, Replied
+from posd.terminals.attempt import CallFailed, NotSent
 from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
 from posd.terminals.client import TerminalAccess, authentication_of
 from posd.terminals.fleet import Fleet
 from tests.support.access import access
 from tests.support.daemon import toml
 from tests.support.shop import answering
-from tests.support.terminal import ScriptedTerminal, http, scripted_terminal
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 SECRET = "hunter2-hunter2"
 
@@ -40,72 +36,6 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[TerminalAccess]:
     device = access(terminal, authentication)
     yield device
-
-
-async def test_the_scheme_none_adds_nothing(terminal: ScriptedTerminal) -> None:
-    async with device(terminal, none) as called:
-        assert await called.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
-        await called.call("GET", f"{terminal.base_url}/x")
-    posted, got = (request.headers for request in terminal.requests)
-    assert got == {
-        "host": terminal.base_url.removeprefix("https://"),
-        "user-agent": "posd",
-        "connection": "close",
-        "accept": "application/json",
-        "accept-encoding": "identity",
-    }
-    assert posted == {**got, "content-type": "application/json", "content-length": "2"}
-
-
-async def test_headers_are_added_to_each_request_and_replace_equal_names_without_regard_to_case(
-    terminal: ScriptedTerminal,
-) -> None:
-    heads: list[list[str]] = []
-
-    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")[1:-2])
-        writer.write(http(200, b"{}"))
-        await writer.drain()
-
-    terminal.instead = note
-    async with device(terminal, headers({"X-Key": SECRET, "User-Agent": "till", "ACCEPT": "*/*"})) as called:
-        for _ in range(2):
-            assert await called.call("GET", f"{terminal.base_url}/x") == Replied(200, b"{}")
-    for lines in heads:
-        assert sorted(line for line in lines if not line.startswith("host:")) == [
-            "accept-encoding: identity",
-            "accept: */*",
-            "connection: close",
-            "user-agent: till",
-            f"x-key: {SECRET}",
-        ]
-    assert len(heads) == 2
-
-
-def test_a_later_scheme_replaces_headers_without_regard_to_case_too() -> None:
-    first = OutgoingRequest("GET", "https://t/x", {}).with_headers({"X-Key": "1", "X-Store": "14"})
-    assert first.with_headers({"x-KEY": "2"}).headers == {"X-Store": "14", "x-KEY": "2"}
-    assert first.headers == {"X-Key": "1", "X-Store": "14"}
-
-
-def signed(key: bytes) -> Authentication:
-    """Return an example of a scheme, which signs method, path and body in a header and in the query."""
-
-    def sign(request: OutgoingRequest) -> OutgoingRequest:
-        what = f"{request.method} {urlsplit(request.url).path} ".encode() + (request.body or b"")
-        signature = hmac.new(key, what, hashlib.sha256).hexdigest()
-        return replace(request.with_headers({"X-Signature": signature}), url=f"{request.url}?v=1")
-
-    return sign
-
-
-async def test_a_signing_scheme_is_one_function(terminal: ScriptedTerminal) -> None:
-    async with device(terminal, signed(b"k")) as called:
-        assert await called.call("POST", f"{terminal.base_url}/x", b'{"a":1}') == Replied(200, b"{}")
-    (request,) = terminal.requests
-    expected = hmac.new(b"k", b"POST /x " + request.body, hashlib.sha256).hexdigest()
-    assert (request.path, request.headers["x-signature"]) == ("/x?v=1", expected)
-    assert request.headers["content-type"] == "application/json"
 
 
 def raises(_request: OutgoingRequest) -> OutgoingRequest:
@@ -149,14 +79,6 @@ async def test_a_failing_scheme_sends_nothing_and_reveals_no_secret(
     assert word in attempt.reason
     assert SECRET not in attempt.reason + repr(attempt) + json.dumps(lines) + caplog.text
     assert (terminal.requests, written) == ([], [])
-
-
-async def test_a_failed_authentication_does_not_affect_the_next_request(terminal: ScriptedTerminal) -> None:
-    turns = iter((raises, headers({"X-Turn": "2"})))
-    async with device(terminal, lambda request: next(turns)(request)) as called:
-        assert isinstance(await called.call("GET", f"{terminal.base_url}/x"), NotSent)
-        assert await called.call("GET", f"{terminal.base_url}/x") == Replied(200, b"{}")
-    assert [request.headers["x-turn"] for request in terminal.requests] == ["2"]
 
 
 async def test_no_printed_form_of_a_call_shows_a_secret(tmp_path: Path) -> None:

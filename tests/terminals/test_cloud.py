@@ -11,7 +11,6 @@ from posd.base.ids import Channel
 from posd.config import load
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.announcements import Announcement
-from posd.terminals.attempt import Replied
 from posd.terminals.fleet import Fleet
 from posd.terminals.terminal import AddressChange
 from tests.core.scenarios import IDENTITY
@@ -49,22 +48,6 @@ def fleet_of(home: Path, terminals: dict[str, ScriptedTerminal]) -> Fleet:
     public = '[webhooks]\npublic_url = "https://pos.example"\n'
     (home / "config.toml").write_text(f'{public}{HEADERS}{entries}access_mode = "cloud"\n')
     return Fleet(load(home / "config.toml").terminals)
-
-
-async def test_the_keys_of_the_service_go_only_to_the_cloud(
-    tmp_path: Path, terminals: dict[str, ScriptedTerminal]
-) -> None:
-    fleet = fleet_of(tmp_path, terminals)
-    assert [fleet.of(serial).config.access_mode for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
-    for serial, terminal in terminals.items():
-        address = fleet.of(serial).addresses.base_url
-        assert (address, fleet.document(fleet.of(serial), {}).source) == (terminal.base_url, "config")
-        assert await fleet.of(serial).device.call("GET", f"{address}/x") == Replied(200, b"{}")
-    await fleet.close()
-    sent = {serial: terminal.requests[0].headers for serial, terminal in terminals.items()}
-    names = ("x-store", "x-lan", "authorization")
-    assert [sent[LOCAL].get(name) for name in names] == ["14", "lan", None]
-    assert [sent[CLOUD].get(name) for name in names] == ["14", None, "Bearer service"]
 
 
 async def test_a_local_announcement_does_not_affect_a_terminal_in_the_cloud(

@@ -158,13 +158,6 @@ async def test_endless_announcements_do_not_accumulate(home: Path, network: Asyn
     await asyncio.wait(resolving)
 
 
-async def test_a_stop_during_resolution_leaves_nothing_behind(home: Path, network: AsyncZeroconf) -> None:
-    await network.async_register_service(service("Late", 9, {"serial": "SN-LATE"}), cooperating_responders=True)
-    async with running(home, "", discovery=DISCOVERY) as posd:
-        await posd.log_line("discovery.started")
-        assert await posd.stop() == 0
-
-
 async def test_the_systems_cas_verify_a_discovered_terminal_only_if_the_configuration_says_so(
     home: Path, network: AsyncZeroconf
 ) -> None:

@@ -85,25 +85,6 @@ async def charge(posd: Daemon, serial: str) -> Any:
 
 
 @pytest.mark.slow
-async def test_of_two_devices_with_one_serial_only_the_terminal_is_used(
-    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, other = devices
-    serial = right.serial
-    async with running(home, trusting(home, serial, right), discovery=DISCOVERY) as posd:
-        await announce(network, service("right", right.base_url, serial))
-        await posd.log_line("discovery.found", terminal=serial)
-        await announce(network, service("other", other.base_url, serial))
-        line = await posd.log_line("discovery.claim", terminal=serial)
-        assert (line["level"], line["host"]) == ("warning", right.base_url)
-        known = await shown(posd, serial, base_url=right.base_url, reachable=True)
-        assert [(claim["base_url"], claim["state"]) for claim in known["claims"]] == [(other.base_url, "refused")]
-        assert "certificate" in known["claims"][0]["reason"]
-        assert (await charge(posd, serial))["phase"] == "active"
-        assert (len(right.requests), other.requests) == (1, [])
-
-
-@pytest.mark.slow
 async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
@@ -128,49 +109,6 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         assert second.requests == []
         line = await posd.log_line("payment.abort", judgement="unreachable")
         assert second.fingerprint in line["reason"]
-
-
-@pytest.mark.slow
-async def test_a_terminal_lost_without_a_goodbye_is_detected_and_gets_a_search_when_it_returns(
-    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    terminal, _ = devices
-    serial = terminal.serial
-    async with running(home, trusting(home, serial, terminal), discovery=DISCOVERY) as posd:
-        await announce(network, service("a", terminal.base_url, serial))
-        await posd.log_line("discovery.found", terminal=serial)
-        await charge(posd, serial)
-        await terminal.unplug()
-        known = await shown(posd, serial, reachable=False)
-        assert (known["base_url"], known["source"]) == (terminal.base_url, "mdns")
-        assert "nothing listens there" in known["reason"]
-        assert terminal.searches == []
-        await terminal.plug_in()
-        await shown(posd, serial, reachable=True, reason=None)
-        async with asyncio.timeout(
-            PATIENCE_SECONDS
-        ):  # without the terminal's return the first search would come after minutes
-            await terminal.searched.wait()
-
-
-@pytest.mark.slow
-async def test_a_flapping_terminal_is_used_at_its_last_address_and_does_not_flood_the_log(
-    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    terminal, _ = devices
-    serial = terminal.serial
-    async with running(home, trusting(home, serial, terminal), DEBUG, discovery=DISCOVERY) as posd:
-        await posd.log_line("discovery.started")
-        info = service("a", terminal.base_url, serial)
-        for _ in range(6):
-            await announce(network, info)
-            await (await network.async_unregister_service(info))
-        await announce(network, service("a", terminal.base_urls[1], serial))
-        await shown(posd, serial, base_url=terminal.base_urls[1], reachable=True)
-        assert (await charge(posd, serial))["phase"] == "active"
-        told = [line for line in posd.lines if line["event"] in ("discovery.found", "discovery.gone")]
-        assert sum(line["level"] != "debug" for line in told) <= 8
-        assert len(terminal.requests) == 1
 
 
 def malformed(*records: Any) -> list[bytes]:

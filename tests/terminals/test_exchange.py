@@ -391,15 +391,6 @@ async def test_a_connection_that_opens_after_the_call_was_given_up_is_sent_nothi
         assert (far.recv(100), marked) == (b"", [])
 
 
-async def test_a_terminal_with_a_refused_certificate_is_sent_nothing(tmp_path: Path) -> None:
-    async with scripted_terminal(tmp_path) as terminal:
-        called = access()
-        found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
-        assert isinstance(found, NotSent)
-        assert terminal.fingerprint in found.reason
-        assert terminal.requests == []
-
-
 async def test_a_terminal_without_tls_is_sent_nothing(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path, plain=True) as terminal:
 

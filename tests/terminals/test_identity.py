@@ -171,19 +171,6 @@ async def test_a_second_device_with_the_serial_is_sent_nothing_until_an_operator
         assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
 
 
-async def test_an_announced_device_that_does_not_answer_blocks_nothing(
-    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
-) -> None:
-    right, other = devices
-    await other.unplug()
-    async with trusting(home, network, right, serial) as (posd, _):
-        await announce(network, posd, "other", other.base_url, serial)
-        await paid(posd, right, serial)
-        known = await shown(posd, serial)
-        assert known["identity"]["conflict"] is False
-        assert {item["base_url"] for item in known["identity"]["claims"]} == {right.base_url, other.base_url}
-
-
 async def test_another_device_does_not_replace_a_terminal_that_is_silent_for_a_moment(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
@@ -358,22 +345,6 @@ async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
             assert (other.requests, other.searches) == ([], [])
 
 
-async def test_a_certificate_of_the_ca_without_the_serial_proves_nothing(
-    home: Path, network: AsyncZeroconf, serial: str
-) -> None:
-    async with scripted_terminal(home, serial) as right, scripted_terminal(home, f"{serial}-other") as other:
-        right.start = other.start = acknowledging(serial)
-        (home / "fleet.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())
-        entry = f'[[terminals]]\nserial = "{serial}"\nca_file = "{home}/fleet.pem"\n'
-        async with running(home, entry, discovery=DISCOVERY) as posd:
-            await announce(network, posd, "right", right.base_url, serial)
-            await paid(posd, right, serial)
-            await announce(network, posd, "other", other.base_url, serial)
-            assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
-            assert (await shown(posd, serial))["identity"]["proof"] == "none"
-            assert other.requests == []
-
-
 async def test_a_configured_address_of_another_terminal_is_not_used_again(
     home: Path, devices: Devices, serial: str
 ) -> None:
@@ -461,22 +432,6 @@ async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
         await posd.log_line("terminal.identity_conflict", after=seen, terminal=serial)
         await announce(network, posd, "right", right.base_url, serial)
         await paid(posd, right, serial)
-
-
-async def test_a_start_is_refused_for_its_chain_or_a_busy_terminal_before_a_missing_address(
-    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
-) -> None:
-    right, _ = devices
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        known = {"terminal": serial, "type": "void", "original": str(uuid4())}
-        reply = await posd.call("PUT", f"/transactions/{uuid4()}", known)
-        assert reply.json["code"] == "unknown_original"
-        assert (await charge(posd, serial)).json["code"] == "terminal_offline"
-        info = await announce(network, posd, "right", right.base_url, serial)
-        await active(posd, serial)
-        await (await network.async_unregister_service(info))
-        await right.unplug()
-        assert (await charge(posd, serial)).json["code"] == "terminal_busy"
 
 
 async def test_the_command_shows_the_claims_and_records_the_decision(

@@ -22,6 +22,7 @@ from tests.support.certificates import (
     Leaf,
     Recorder,
     issued,
+    public_key_sha256,
     recording,
     self_signed,
 )
@@ -56,7 +57,7 @@ class Case:
     """The terminal's certificate, further settings, and the reason.
 
     In both texts {ca} is the file of the certificate's CA, {other} is the file of another CA, and {fingerprint} is the
-    certificate's fingerprint.
+    certificate's fingerprint. {key} is the fingerprint of its public key.
     """
 
     make: Callable[[Path, trustme.CA], Leaf]
@@ -101,12 +102,17 @@ REFUSED: dict[str, Case] = {
         f'fingerprint_sha256 = "{"0" * 64}"',
         (f"has fingerprint {{fingerprint}}, the configuration expects {'0' * 64}", "posd terminals pin"),
     ),
+    "another public key": Case(usual, f'public_key_sha256 = "{"0" * 64}"', ("public key",)),
 }
 TRUSTED: dict[str, Case] = {
     "CA": Case(usual, 'ca_file = "{ca}"'),
     "server_name": Case(named, 'ca_file = "{ca}"\nserver_name = "terminal.example"'),
     "an address as server_name": Case(named, 'ca_file = "{ca}"\nserver_name = "10.1.2.3"'),
     "self-signed, pinned": Case(by_itself, 'fingerprint_sha256 = "{fingerprint}"'),
+    "expired, pinned": Case(expired, 'fingerprint_sha256 = "{fingerprint}"'),
+    "another name, pinned": Case(named, 'fingerprint_sha256 = "{fingerprint}"'),
+    "expired, pinned key": Case(expired, 'public_key_sha256 = "{key}"'),
+    "another name, pinned key": Case(named, 'public_key_sha256 = "{key}"'),
     "self-signed, its own CA": Case(by_itself, 'ca_file = "{leaf}"'),
 }
 CASES = REFUSED | TRUSTED
@@ -152,6 +158,7 @@ async def shop() -> AsyncIterator[Shop]:
                     "other": str(home / "other.pem"),
                     "leaf": str(leaf.certificate),
                     "fingerprint": leaf.fingerprint,
+                    "key": public_key_sha256(leaf.der),
                 }
                 section = f'[[terminals]]\nserial = "{serial(case)}"\nbase_url = "{terminals[case].base_url}"\n'
                 entries.append(section + what.trust.format_map(texts[case]) + "\nreply_timeout_seconds = 60\n")
@@ -170,13 +177,8 @@ async def test_a_refused_terminal_gets_no_byte_and_the_reason_says_what_to_do(sh
     for part in CASES[case].reason:
         assert part.format_map(shop.texts[case]) in evidence["reason"]
     assert b"".join(shop.terminals[case].received) == b""
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=str)
-async def test_the_list_of_terminals_shows_the_reason_too(shop: Shop, case: str) -> None:
-    await shop.start(case)
     known = (await shop.posd.call("GET", f"/terminals/{serial(case)}")).json
-    assert known["reachable"] is False
+    assert (known["reachable"], known["transaction"]) == (False, None)
     for part in CASES[case].reason:
         assert part.format_map(shop.texts[case]) in known["reason"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
-from posd.terminals.attempt import NotSent, Replied
+from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import answering
@@ -33,11 +33,6 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 def fleet(tmp_path: Path, terminal: ScriptedTerminal) -> Fleet:
     more = f'base_url = "{terminal.base_url}"\nca_file = "{terminal.ca_file}"\nconnect_timeout_seconds = 60'
     return Fleet(load(configuration(tmp_path, more)).terminals)
-
-
-async def test_a_call_finds_its_client(fleet: Fleet, terminal: ScriptedTerminal) -> None:
-    assert isinstance(await fleet.of(SERIAL).device.call("GET", terminal.base_url), Replied)
-    await fleet.close()
 
 
 async def test_a_call_after_the_stop_began_sends_nothing(fleet: Fleet, terminal: ScriptedTerminal) -> None:

@@ -176,18 +176,6 @@ def test_the_result_of_a_removed_payment_is_returned(tmp_path: Path) -> None:
     assert told.value.extra == {"result": "approved"}
 
 
-def test_an_exception_of_on_away_ends_a_wait(tmp_path: Path) -> None:
-    def enough(error: Exception) -> None:
-        raise KeyboardInterrupt(str(error))
-
-    with (
-        Stub(tmp_path / "s", [STOPPING]) as stub,
-        Posd(stub.socket, on_away=enough) as client,
-        pytest.raises(KeyboardInterrupt, match="stopping"),
-    ):
-        client.transaction(ID).outcome()
-
-
 # A client repeats a read during its patience. A client does not repeat a decision.
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +14,6 @@ from posd.client import (
     Approved,
     AsyncPosd,
     Canceled,
-    FeedChange,
-    Notice,
     OutcomeUnknown,
     Paid,
     Posd,
@@ -155,48 +152,3 @@ async def test_a_wait_returns_the_end_of_a_print_job(shop: Shop) -> None:
         assert (done.printed, done.status, done.external_reference) == (True, "COMPLETED", "t-1")
         assert (await client.printed(job.identity).outcome(timeout=0)).id == job.identity
         assert job.identity in [row.id async for row in client.print_jobs(external_reference="t-1")]
-
-
-@pytest.mark.slow
-async def test_the_feed_continues_over_restarts_without_a_gap_or_a_repeat(own: Shop) -> None:
-    job = Job(own.daemon, own.terminal, f"job-{uuid4()}")
-    assert (await job.put(terminal="SN-001")).status == 201
-    async with AsyncPosd(own.daemon.till_socket) as client:
-        seen: list[FeedChange] = []
-        ids: list[str] = []
-        async with aclosing(client.feed()) as feed:
-            for number in range(3):
-                payment = await own.started()
-                await payment.end()
-                ids.append(payment.identity)
-                async for change in feed:
-                    seen.append(change)
-                    if (change.id, change.result) == (payment.identity, "canceled"):
-                        break
-                await (own.daemon.restart() if number < 2 else asyncio.sleep(0))
-        page = (await own.daemon.call("GET", "/feed?limit=500")).json["changes"]
-    assert [change.seq for change in seen] == [item["seq"] for item in page][: len(seen)]
-    assert set(ids) <= {change.id for change in seen}
-    assert {change.kind for change in seen} == {"transaction", "print_job"}
-
-    def read() -> list[int]:
-        with Posd(own.daemon.till_socket) as client:
-            feed = client.feed(after=seen[4].seq)
-            numbers = [next(feed).seq for _ in range(3)]
-            feed.close()
-            return numbers
-
-    assert await asyncio.to_thread(read) == [change.seq for change in seen[5:8]]
-
-    def elsewhere() -> tuple[list[Notice], FeedChange]:
-        told: list[Notice] = []
-        with (
-            Posd(own.daemon.till_socket) as client,
-            closing(client.feed("999999-5f3a9c01", on_notice=told.append)) as feed,
-        ):
-            return told, next(feed)
-
-    told, begun = await asyncio.to_thread(elsewhere)  # the cursor belongs to another copy of the database
-    assert [(notice.code, notice.seq) for notice in told] == [("place_unknown", 0)]
-    assert begun.seq == 1
-    assert begun.place.startswith("1-")

@@ -1,9 +1,8 @@
-"""A webhook listener that was down during open payments, or that got another address (terminal API, Delivery)."""
+"""A webhook listener that was down during open payments (terminal API, Delivery)."""
 
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -17,9 +16,8 @@ from posd.payments.model import LONG_WAIT
 from tests.e2e.test_metrics import families, value
 from tests.support.daemon import Daemon
 from tests.support.events import event
-from tests.support.shop import QUIET, Payment, Shop, answering, knowing, nothing_to_correct, open_counters
+from tests.support.shop import QUIET, Payment, Shop, answering, knowing, open_counters
 from tests.support.streams import stream
-from tests.support.webhooks import attention
 
 #: Downtime in seconds. The downtime is longer than a terminal's retries.
 LONG = 720
@@ -108,20 +106,6 @@ async def test_a_search_that_finds_the_payment_settles_it(counter: Shop) -> None
     await payment.end()
 
 
-async def test_an_orderly_stop_counts_as_a_sign_of_life(counter: Shop) -> None:
-    await waiting(counter)
-    await counter.daemon.kill()
-    backdate(counter.daemon, LONG)
-    await counter.daemon.start()
-    await counter.daemon.log_line("listener.was_away")
-    alive = counter.daemon.database.with_name("posd.db.alive")
-    os.utime(alive, (0, 0))
-    before = time.time()
-    await counter.daemon.stop()
-    assert alive.stat().st_mtime >= before - 1
-    assert alive.stat().st_mode & 0o777 == 0o600
-
-
 async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a_person(counter: Shop) -> None:
     """posd asks a person only after the customer must have left. A search does not find a payment that still waits for
     the card.
@@ -143,66 +127,3 @@ async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a
                 break
     await payment.end()
     assert (await payment.get())["next_step"] == "new_id_ok"
-
-
-#: Long limits for silence, and a short grace. The grace sets the pauses between searches while no callbacks arrive.
-SHORT = """
-[reconcile]
-first_event_grace_seconds = 0.1
-stall_seconds = 3600
-stall_after_request_seconds = 3600
-"""
-
-
-#: Earlier and present address of this machine. The earlier address belongs to no machine (RFC 5737).
-BEFORE, NOW = "192.0.2.7", "127.0.0.1"
-
-
-@pytest.fixture
-async def moved() -> AsyncIterator[Shop]:
-    async with open_counters(1, SHORT) as (moved,):
-        yield moved
-
-
-async def start_elsewhere(moved: Shop, address: str) -> None:
-    """Restart the daemon after a kill. The stored callback URLs of open payments have this address."""
-    await moved.daemon.kill()
-    with closing(sqlite3.connect(moved.daemon.database)) as db:
-        db.execute("UPDATE transactions SET callback_host = ? WHERE phase <> 'final'", (address,))
-        db.commit()
-    await moved.daemon.start()
-
-
-async def kinds(payment: Payment) -> list[str]:
-    return [item["kind"] for item in await payment.history()]
-
-
-@pytest.mark.slow
-async def test_a_payment_with_an_old_callback_address_is_marked_and_searched_for_until_it_ends(moved: Shop) -> None:
-    payment = await waiting(moved)
-    moved.terminal.search = answering(200, b"[]")
-    await start_elsewhere(moved, BEFORE)
-    document = await payment.until(lambda it: "address_changed" in attention(it))
-    assert (document["phase"], document["status"], document["next_step"]) == ("active", "CARD_PRESENTED", "wait")
-    (marked,) = document["attention"]
-    assert BEFORE in marked["detail"]
-    assert "posd asks the terminal by itself" in marked["detail"]
-    await payment.searched(len(payment.searches) + 4)  # each search gets a reply, and no event is overdue
-    await moved.daemon.restart()
-    await payment.searched(len(payment.searches) + 4)
-    moved.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    outcome = await moved.daemon.outcome(payment.identity)
-    assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("approved", ["search"])
-    assert (await payment.get())["attention"] == []
-    assert (await kinds(payment)).count("address_changed") == 1
-    assert len(payment.requests) == 1
-    await nothing_to_correct(moved.daemon)
-
-
-async def test_new_payments_have_the_present_callback_address(moved: Shop) -> None:
-    await (await waiting(moved)).end()
-    await start_elsewhere(moved, BEFORE)
-    payment = await waiting(moved)
-    assert payment.requests[0].callback.startswith(f"https://{NOW}:{moved.daemon.port}/")
-    assert (await payment.get())["attention"] == []
-    await payment.end()

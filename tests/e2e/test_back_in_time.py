@@ -10,7 +10,6 @@ import pytest
 
 from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, lose, posd_command
-from tests.support.commands import posd
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop

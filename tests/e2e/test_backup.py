@@ -19,14 +19,13 @@ import pytest_asyncio
 
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
-from posd.tls import issue
 from posd.upkeep.verify import verify
 from tests.e2e.conftest import CHARGE, some
 from tests.support.commands import posd
-from tests.support.daemon import Daemon, running, toml
+from tests.support.daemon import Daemon, running
 from tests.support.events import body
 from tests.support.https import deliver
-from tests.support.shop import Shop, open_shop
+from tests.support.shop import Shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 
@@ -244,18 +243,6 @@ def contents(posd: Daemon) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files if path.stat().st_size and not path.name.endswith("-shm")}
 
 
-@pytest.mark.parametrize(
-    "point", some(("replace.committed", "replace.in_place", "recovery.before_commit"), "replace.in_place")
-)
-async def test_a_killed_first_start_loses_nothing(home: Path, terminal: ScriptedTerminal, point: str) -> None:
-    daemon = Daemon(home, toml(home, terminal.toml), {"POSD_CRASH": point})
-    issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    assert (await daemon.cannot_start())[0] == -9
-    daemon.environment = {}
-    await daemon.start()
-    assert await daemon.stop() == 0
-
-
 async def test_damage_found_while_posd_runs_is_a_503_and_does_not_end_posd(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
@@ -310,23 +297,6 @@ async def test_in_a_directory_the_newest_good_backups_are_kept_and_no_other_file
     line = await shop.daemon.log_line("store.backups_unusable")
     assert "posd-20200109T000000Z.db" in line["detail"]
     assert sound(Path(second["path"]))
-
-
-@pytest.mark.slow
-async def test_the_command_reports_the_older_backups(home: Path) -> None:
-    async with open_shop(home) as shop:
-        directory = home / "backups"
-        code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
-        assert (code, "read back and found sound" in said) == (0, True)
-        (name,) = names(directory)
-        (directory / name).rename(directory / "posd-20200101T000000Z.db.gz")
-        code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
-        assert (code, f"1 in {directory}, 1 older removed (the newest 1 are kept)." in said) == (0, True), said
-        assert len(names(directory)) == 1
-        await shop.daemon.stop()
-        code, _, said = await posd_command(shop.daemon, "backup", "--into", str(directory))
-        assert code == 3, said
-        await shop.daemon.start()
 
 
 @pytest.mark.slow

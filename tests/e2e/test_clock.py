@@ -147,33 +147,6 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     assert not [line for line in posd.lines if line["event"] == "certificate.renewed"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("end", ["stop", "kill"])
-async def test_a_daemon_restarted_with_a_clock_in_the_future_starts_and_recovers(
-    shop: Shop, clock: FakeTime, end: str
-) -> None:
-    posd = shop.daemon
-    before, certificate = await paid(shop), await shown(posd)
-    clock.move(days=AHEAD)
-    await paid(shop)
-    await posd.kill()
-    await posd.start()
-    await unsure(posd, "far_ahead")
-    assert (await prune(posd, 30)).json["code"] == "clock_unsure"
-    meanwhile = await paid(shop)
-    await looked_at_the_certificate(posd)
-    assert await shown(posd) == certificate
-    await getattr(posd, end)()
-
-    clock.move()
-    await posd.start()
-    await sure(posd)
-    assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
-    for payment in (before, meanwhile):
-        assert (await payment.get())["outcome"]["result"] == "approved"
-    await paid(shop)
-
-
 @pytest.mark.parametrize(("before", "after"), [(2, 0), (0, -2000)])
 async def test_a_till_keeps_a_payment_that_a_database_lost_while_the_clock_was_wrong(
     shop: Shop, clock: FakeTime, home: Path, before: int, after: int
@@ -248,7 +221,7 @@ async def test_one_terminal_that_names_others_does_not_confirm_the_clock(shop: S
     state = (await admin(posd, "GET", "/clock")).json
     assert (state["sure"], state["reason"]) == (False, "stepped_ahead")
     times = state["witnesses"]["terminals"]
-    assert (times["payments"], times["terminals"]) == (3, 1)
+    assert (times["payments"], times["terminals"]) == (2, 1), "an event that names another terminal says no time"
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Terminals in the cloud beside a terminal on the network: paths, headers, callbacks."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from itertools import repeat
@@ -11,23 +10,19 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.simulator import Simulator
 from tests.support.chains import approved, operation, taking
-from tests.support.daemon import Daemon, running
+from tests.support.daemon import running
 from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.shop import QUIET, Shop, answering, hanging_up, knowing, nothing_to_correct
-from tests.support.simulated import chain, configured_otherwise, play, public, simulated
+from tests.support.simulated import configured_otherwise, public
 from tests.support.terminal import scripted_terminal
 from tests.support.webhooks import everything
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Serials of the simulated fleet. A serial can have any character.
-NEAR, FAR = "SN-NEAR", "SN/FAR 1"
 #: Serials of the scripted fleet, and the percent-encoded form of the last serial.
 LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN/CLOUD +1%", "SN%2FCLOUD%20%2B1%25"
-CHAINS = ("p=pre-auth, r=re-auth p, c=capture p:r, v=void c", "c=charge, t=post-tip c, v=void c")
 #: Base path of the cloud service.
 GATEWAY = "/gateway/v7"
 
@@ -44,18 +39,6 @@ pointer = "/found"
 [profile.cloud.post-tip]
 abortable = false
 """
-
-Simulation = tuple[Daemon, dict[str, Simulator]]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def simulation() -> AsyncIterator[Simulation]:
-    """Yield a daemon with one simulated terminal on the network and one in the cloud."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        terminals = {NEAR: "", FAR: 'access_mode = "cloud"'}
-        async with simulated(Path(directory), terminals, QUIET) as (daemon, simulators):
-            yield daemon, simulators
-            await nothing_to_correct(daemon)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -79,30 +62,6 @@ async def mixed() -> AsyncIterator[dict[str, Shop]]:
             for serial, terminal in ((LOCAL, near), (CLOUD, far))
         }
         await nothing_to_correct(daemon)
-
-
-# With simulated terminals.
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("by", ["original", "transaction_reference"])
-@pytest.mark.parametrize("text", CHAINS)
-async def test_a_chain_works_through_the_cloud_and_on_the_network(simulation: Simulation, text: str, by: str) -> None:
-    """The service calls back by the public name. The local terminal calls back at the address that it can reach."""
-    daemon, simulators = simulation
-    for serial, mode, host in ((FAR, "cloud", "localhost"), (NEAR, "local", "127.0.0.1")):
-        played = await play(daemon, simulators[serial], chain(text), by=by, mode=mode, serial=serial)
-        for identity in played.identities.values():
-            (sent,) = (json.loads(item) for item in simulators[serial].terminal.requests if identity in item)
-            address = f"https://{host}:{daemon.port}/webhooks/transactions/{identity}/"
-            assert sent["events_webhook_url"].startswith(address)
-            attempts = simulators[serial].ledger.of("attempt", client_transaction_id=identity)
-            assert {item["result"] for item in attempts} == {200}
-            events = (await daemon.call("GET", f"/transactions/{identity}/events")).json["events"]
-            assert {item["event"]["terminal"]["serial_number"] for item in events} == {serial}
-
-
-# Tests with scripted terminals, which compare every byte.
 
 
 async def test_abort_and_search_use_the_rows_of_the_cloud_profile(mixed: dict[str, Shop]) -> None:

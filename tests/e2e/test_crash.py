@@ -1,26 +1,19 @@
-"""SIGKILL at each step of a charge. posd sends at most one request, and loses nothing that it acknowledged."""
+"""SIGKILL during a charge. posd sends at most one request. tests/crash has a kill at each step."""
 
 import asyncio
-import json
 import socket
 import sys
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import pytest
-
-from tests.e2e.conftest import CHARGE, some
+from tests.e2e.conftest import CHARGE
 from tests.support.connections import shut
 from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, body
+from tests.support.events import body
 from tests.support.https import deliver
 from tests.support.shop import held
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
-
-#: Steps after which the test kills posd: the request arrived, the terminal replied, an event got 200.
-STEPS = ("request read", "acknowledged", *(status for status, _ in APPROVED))
 
 
 async def quietly(call: Any) -> Any:
@@ -29,55 +22,6 @@ async def quietly(call: Any) -> Any:
         return await call
     except OSError:
         return None
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("step", some(STEPS, "request read", "CARD_PRESENTED", "APPROVAL"))
-async def test_after_a_kill_at_each_step_the_till_gets_the_right_outcome(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str, step: str
-) -> None:
-    script = held(terminal.acknowledge)
-    terminal.start = script
-    asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
-    await script.arrived.wait()
-    if step != "request read":
-        script.release.set()
-        assert (await asking).json["phase"] == "active"
-    waiting = asyncio.create_task(quietly(posd.call("GET", f"/transactions/{identity}/outcome")))
-    callback = terminal.requests[0].callback
-    bodies = [body(identity, status, previous) for status, previous in APPROVED]
-    done = max(0, STEPS.index(step) - 1)
-    for content in bodies[:done]:
-        assert await deliver(callback, content, posd.ca) == 200
-
-    await posd.restart()
-    script.release.set()
-    assert (await asking is None) == (step == "request read")
-    answered = await waiting
-    assert answered is None or step == "APPROVAL"
-
-    document = await posd.transaction(identity)
-    expected = {"request read": "in_doubt", "APPROVAL": "final"}.get(step, "active")
-    assert document["phase"] == expected
-    if expected == "in_doubt":
-        assert [item["code"] for item in document["attention"]] == ["in_doubt"]
-    repeated = await posd.call("PUT", f"/transactions/{identity}", CHARGE)
-    assert (repeated.status, repeated.json["phase"]) == (200, expected)
-    blocked = await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE | {"metadata": {"n": 2}})
-    assert blocked.status == (201 if expected == "final" else 409)
-
-    waiting = asyncio.create_task(posd.call("GET", f"/transactions/{identity}/outcome"))
-    if done:  # the terminal repeats an event if it did not receive the 200
-        assert await deliver(callback, bodies[done - 1], posd.ca) == 200
-    for content in bodies[done:]:
-        assert await deliver(callback, content, posd.ca) == 200
-    outcome = (await waiting).json
-    assert (outcome["result"], outcome["status"]) == ("approved", "APPROVAL")
-    assert outcome["final_event"] == json.loads(bodies[-1], parse_float=type(outcome["authorized_amount"]))
-    listed = (await posd.call("GET", f"/transactions/{identity}/events")).json["events"]
-    assert [item["event"]["event_id"] for item in listed] == [json.loads(item)["event_id"] for item in bodies]
-    assert (await posd.transaction(identity))["attention"] == []
-    assert terminal.starts_of(identity) == 1
 
 
 async def test_after_a_kill_between_the_final_and_the_end_of_the_call_the_terminal_is_free(

@@ -4,11 +4,9 @@ import asyncio
 import ctypes
 import os
 import resource
-import select
 import socket
 import ssl
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -204,14 +202,6 @@ async def test_without_file_descriptors_the_listener_waits_and_continues(lan: La
     assert parse(answer)[0].status == 200
 
 
-async def test_an_idle_connection_does_not_delay_the_stop(home: Path) -> None:
-    async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
-        reader, _ = await lan.connect()
-        async with asyncio.timeout(PATIENCE):
-            await lan.listener.close(10 * PATIENCE)
-        assert await until_closed(reader) == b""
-
-
 async def test_a_missing_body_does_not_delay_the_stop(home: Path) -> None:
     async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
         reader, writer = await lan.connect()
@@ -220,52 +210,3 @@ async def test_a_missing_body_does_not_delay_the_stop(home: Path) -> None:
         async with asyncio.timeout(PATIENCE):
             await lan.listener.close(SHORT)
         assert lan.listener.connections == 0
-
-
-#: Responses during a large body, name -> (path, headers, status).
-EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
-    "forged": (lambda: "/webhooks/transactions/x/y", "content-length: 30000000", 403),
-    "unknown": (lambda: "/", "content-length: 30000000", 404),
-    "too large": (lambda: path_of(str(uuid4())), "content-length: 30000000", 413),
-    "too large, chunked": (lambda: path_of(str(uuid4())), "transfer-encoding: chunked", 413),
-    "forged, chunked": (lambda: "/webhooks/transactions/x/y", "transfer-encoding: chunked", 403),
-}
-
-
-def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: threading.Event) -> bytes:
-    """Send pieces without end on a separate thread. With `reads`, stop at the response. Without `reads`, stop at the
-    disconnection.
-    """
-    context = ssl.create_default_context(cafile=str(ca))
-    with (
-        suppress(OSError),  # disconnected
-        socket.create_connection(("127.0.0.1", port), PATIENCE) as raw,
-        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
-    ):
-        connection.sendall(first)
-        while not stop.is_set():
-            # A genuine client sometimes reads responses. The listener does not wait long for a client that never reads.
-            if reads and (connection.pending() or select.select([connection], [], [], SHORT / 5)[0]):
-                connection.settimeout(SHORT / 10)
-                with suppress(TimeoutError):  # the bytes are a session ticket, not the response
-                    return connection.recv(65_536)
-                connection.settimeout(PATIENCE)
-            connection.sendall(piece)
-    return b""
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who never reads"])
-@pytest.mark.parametrize("name", EARLY)
-async def test_a_response_during_an_endless_body_leaves_nothing_behind(lan: Lan, name: str, reads: bool) -> None:
-    make, framing, status = EARLY[name]
-    before = asyncio.all_tasks()
-    piece = b" " * 65_536
-    if "chunked" in framing:
-        piece = b"%x\r\n%s\r\n" % (len(piece), piece)
-    async with asyncio.timeout(PATIENCE):
-        received = await asyncio.to_thread(
-            endless, lan.port, lan.ca, head(make(), framing), piece, reads, threading.Event()
-        )
-    assert [answer.status for answer in parse(received)] == ([status] if reads else [])
-    await lan.empty(before)

@@ -249,18 +249,6 @@ async def test_status_has_open_payments_and_the_last_payment_of_each_terminal(sh
     assert (till.status, till.json["code"]) == (403, "forbidden")
 
 
-async def test_half_closed_clients_do_not_keep_their_connections(shop: Shop) -> None:
-    async def ask_and_close() -> None:
-        reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
-        writer.write(b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n")
-        writer.write_eof()
-        await reader.read()
-        writer.close()
-
-    async with asyncio.timeout(30):  # much less than the keep-alive time-out
-        await asyncio.gather(*(ask_and_close() for _ in range(50)))
-
-
 async def wrote(shop: Shop, metadata: str) -> str:
     """Start a payment whose metadata has exactly these bytes."""
     payment = shop.payment()

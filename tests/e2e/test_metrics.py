@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 
 from posd.daemon.metrics import FAMILIES, OPEN_PHASES
-from posd.tls import issue
 from tests.support.daemon import Daemon
 from tests.support.events import RESULTS, body
 from tests.support.exposition import Family, read
@@ -136,21 +135,6 @@ async def test_the_port_serves_the_metrics_and_nothing_else(place: tuple[Shop, i
             ("", 421),
         ):
             assert (await client.get(f"{here}/metrics", headers={"host": host})).status_code == status, host
-
-
-async def test_a_port_in_use_is_reported_at_the_start(place: tuple[Shop, int, Path]) -> None:
-    _, port, _ = place
-    with TemporaryDirectory(prefix="posd-") as name:
-        directory = Path(name)
-        issue.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-        other = Daemon(directory, place[0].daemon.config.replace(str(place[0].daemon.directory), name))
-        other.config = other.config.replace(f"127.0.0.1:{place[0].daemon.port}", "127.0.0.1:0")
-        for file in place[0].daemon.directory.glob("*.pem"):
-            (directory / file.name).write_bytes(file.read_bytes())
-        code, said = await other.cannot_start()
-        assert code == 1
-        assert f"cannot listen on 127.0.0.1:{port}" in said
-        assert "metrics.listen" in said
 
 
 @pytest.mark.slow

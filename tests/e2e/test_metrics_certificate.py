@@ -4,8 +4,6 @@ import asyncio
 import ssl
 from pathlib import Path
 
-import pytest
-
 from posd.tls.files import describe
 from tests.e2e.test_distrust import other_ca, refuse
 from tests.e2e.test_metrics import families, scrape, value
@@ -32,8 +30,3 @@ async def test_a_stranger_adds_no_label(home: Path) -> None:
         await asyncio.to_thread(refuse, stranger, posd.port, "127.0.0.1", "127.0.0.2")
         await posd.log_line("listener.distrusted")
         assert value(await families(posd), "posd_certificate_refusals", address="other") == 1
-
-
-@pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_the_metrics_can_only_be_read(posd: Daemon, method: str) -> None:
-    assert (await scrape(posd.till_socket, method)).status_code == 405

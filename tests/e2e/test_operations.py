@@ -10,9 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.chains import FITS, KINDS, PROCESSED, Operation, operation, taking
-from tests.support.events import event
 from tests.support.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
-from tests.support.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
@@ -81,30 +79,6 @@ async def test_an_amount_from_a_terminal_is_never_in_a_request(shop: Shop, given
         await ends_strangely(item)
         outcome = (await item.get())["outcome"]
         assert outcome["authorized_amount"] is None or outcome["authorized_amount"] == Decimal("876543.21")
-
-
-# Names of the operation in a final event.
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
-async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
-    """posd rebuilt the transaction from an event after a restore. The record lacks the type, and the till knows the
-    type."""
-    identity, serial, reference = str(uuid4()), next(shop.serials), str(uuid4())
-    answer = {"transaction_reference": reference, "ticket_number": "1"}
-    content = event(identity, "APPROVAL", None, serial, operation={"type": word}, raw_response=answer)
-    reply = await deliver(shop.daemon, address(shop.daemon, identity), json.dumps(content).encode())
-    assert reply.status == 200
-    document = await shop.daemon.transaction(identity)
-    assert (document["type"], document["outcome"]["result"]) == (None, "approved")
-    assert attention(document) == {"orphan", "gap"}
-    void = Operation(shop, str(uuid4()), serial, "void")
-    problem = await void.refused("unknown_original", original=identity)
-    assert f"{identity} is a payment of unknown type" in problem["detail"]
-    await (await void.begin(transaction_reference=reference.upper())).finish()
-    assert (await void.get())["original"] == identity
-    assert (await shop.daemon.transaction(identity))["derived"] == [void.identity]
 
 
 # Aborts.

@@ -243,6 +243,3 @@ async def test_a_person_acknowledges_an_attention(shop: Shop, code: str) -> None
     listed = (await shop.daemon.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
     still = {item["client_transaction_id"] for item in listed}
     assert (payment.identity in still) == bool(attention(reply.json))
-
-
-# Invalid fields.

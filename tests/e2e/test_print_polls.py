@@ -10,13 +10,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.e2e.conftest import some
 from tests.support.prints import EAGER, Job, Printer, knowing, one_by_one
 from tests.support.shop import answering, hanging_up, held
 from tests.support.streams import stream
-from tests.support.tables import there
 from tests.support.terminal import http, nowhere, taking_print
-from tests.support.webhooks import attention, faults
+from tests.support.webhooks import faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,34 +94,10 @@ async def test_a_poll_uses_the_id_that_the_terminal_gave_the_job(printer: Printe
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """Start the daemon again if a test has stopped it. Resolve the open jobs as an operator, so that posd does not poll
-    them.
-    """
+    """Resolve the open jobs as an operator, so that posd does not poll them."""
     yield
-    if printer.daemon.process is None or printer.daemon.process.returncode is not None:
-        if printer.daemon.process is not None:
-            await printer.daemon.stop()
-        printer.daemon.environment = {}
-        await printer.daemon.start()
     for item in (await printer.daemon.call("GET", "/print-jobs?open=true")).json["print_jobs"]:
         assert (await Job(printer.daemon, printer.terminal, item["print_job_id"]).resolve()).status == 200
-
-
-async def crash(printer: Printer, job: Job, point: str) -> None:
-    """Run the daemon with a crash point of this job, and wait for the daemon's end."""
-    await printer.daemon.stop()
-    printer.daemon.environment = {"POSD_CRASH": point}
-    await printer.daemon.start()
-    try:
-        await job.put()
-    except OSError:
-        pass
-    else:
-        assert not point.startswith("print."), "the daemon must die before the response"
-    async with asyncio.timeout(30):
-        await there(printer.daemon.process).wait()
-    await printer.daemon.stop()
-    printer.daemon.environment = {}
 
 
 async def test_after_a_kill_between_acceptance_and_webhook_a_poll_finds_the_end(printer: Printer) -> None:
@@ -134,31 +108,6 @@ async def test_after_a_kill_between_acceptance_and_webhook_a_poll_finds_the_end(
     document = await job.outcome()
     assert (document["status"], document["decided_by"], document["attention"]) == ("COMPLETED", "poll", [])
     assert len(job.requests) == 1
-
-
-#: Crash point -> maximum of requests that the terminal may have received.
-POINTS = {
-    "print.intended": 0,
-    "print.before_send": 0,
-    "print.written": 1,
-    "print.replied": 1,
-}
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("point", some(POINTS, "print.before_send", "print.written"))
-async def test_a_job_sent_during_a_crash_stays_in_doubt_and_is_never_sent_again(printer: Printer, point: str) -> None:
-    job = printer.job()
-    await crash(printer, job, point)
-    await printer.daemon.start()
-    document = await job.get()
-    assert (document["phase"], attention(document)) == ("in_doubt", {"in_doubt"})
-    again = await job.put()
-    assert (again.status, again.json["phase"]) == (200, "in_doubt")
-    printer.terminal.print_poll = knowing(job, status="COMPLETED")
-    assert (await job.outcome())["decided_by"] == "poll"
-    # The kill can stop a written request before the kernel sends it.
-    assert len(job.requests) <= POINTS[point]
 
 
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:

@@ -298,18 +298,6 @@ async def test_a_late_event_replaces_the_proof(daemons: dict[str, list[Shop]]) -
 
 
 @pytest.mark.slow
-async def test_a_late_final_replaces_the_proof_at_once(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["nothing"].pop()
-    payment = await prove(counter)
-    seen = len(counter.daemon.lines)
-    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
-    line = await counter.daemon.log_line("payment.attention", seen, code="outcome_corrected")
-    assert (line["level"], line["transaction"]) == ("error", payment.identity)
-    outcome = (await payment.get())["outcome"]
-    assert (outcome["result"], outcome["supersedes"]["evidence"][0]["kind"]) == ("approved", "abort")
-
-
-@pytest.mark.slow
 async def test_an_event_before_the_last_reply_prevents_the_proof(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     known = await pay_before(counter)
@@ -402,20 +390,3 @@ async def test_a_doubt_on_a_new_terminal_says_which_proof_is_missing(daemons: di
     assert (waited.status, {item["code"] for item in waited.json["missing_proof"]}) == (202, set(told))
     assert await payment.event("TERMINAL_CANCELED") == 200
     assert await lacking(payment) == {}
-
-
-@pytest.mark.parametrize(
-    ("daemon", "code"),
-    [("search not confirmed", "search_not_confirmed"), ("abort not confirmed", "abort_not_confirmed")],
-)
-async def test_an_unconfirmed_row_of_the_profile_is_named(
-    daemons: dict[str, list[Shop]], daemon: str, code: str
-) -> None:
-    counter = daemons[daemon].pop()
-    payment = await counter.in_doubt()
-    told = await lacking(payment)
-    assert code in told
-    assert "confirmed = true" in told[code]
-    # a callback of the payment arrived, so `not_started` can never be proved
-    assert await payment.deliver(b"{}") == 400
-    assert set(await lacking(payment)) == {"was_acknowledged"}

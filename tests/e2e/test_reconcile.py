@@ -116,9 +116,6 @@ async def test_the_configuration_sets_method_path_and_place_of_a_search_and_the_
         ours = element(payment, "APPROVAL")
         replies: list[tuple[Any, str]] = [
             ([ours], "no_answer"),
-            ({"data": None}, "no_answer"),
-            ({"data": {"it/em~s": None}}, "no_answer"),
-            ({"data": {}}, "no_answer"),
             ({"data": {"it/em~s": [ours | {"merchant_id": "M-2"}]}}, "no_answer"),
             ({"data": {"it/em~s": [ours | {"terminal": {"serial_number": "SN-STRANGER"}}]}}, "no_answer"),
             ({"data": {"it/em~s": []}}, "none"),

@@ -19,7 +19,6 @@ from tests.support.shop import (
     Payment,
     Shop,
     answering,
-    hanging_up,
     held,
     knowing,
     nothing_to_correct,
@@ -130,37 +129,6 @@ async def test_after_a_kill_before_a_search_about_an_unusual_final_posd_searches
     doubt = await counter.in_doubt()
     assert (await doubt.post("reconcile")).json["last_search"]["result"] == "no_answer"
     assert len(payment.searches) == 2
-
-
-@pytest.mark.slow
-async def test_after_a_kill_between_the_rounds_of_a_proof_the_proof_begins_again() -> None:
-    proving = """
-[reconcile]
-first_event_grace_seconds = 0.1
-settle_seconds = 1
-probe_with_abort = true
-[profile.search]
-confirmed = true
-[profile.abort]
-confirmed = true
-"""
-    async with open_counters(1, proving) as (counter,):
-        posd = counter.daemon
-        known = await counter.started()
-        final = event(known.identity, "DECLINED", None, known.serial)
-        counter.terminal.search = knowing(final)
-        assert (await known.post("reconcile")).json["outcome"]["result"] == "declined"
-        payment = counter.payment()
-        counter.terminal.start, counter.terminal.abort = hanging_up, answering(409)
-        counter.terminal.search = knowing(final, otherwise=answering(200, b"[]"))
-        assert (await payment.put()).json["phase"] == "in_doubt"
-        await posd.log_line("payment.abort", transaction=payment.identity)
-        await posd.restart()
-        outcome = await posd.outcome(payment.identity)
-        assert outcome["result"] == "not_started"
-        started = next(line for line in posd.lines if line["event"] == "posd.started")
-        assert [item["kind"] for item in outcome["evidence"]] == ["abort", "search", "abort", "search"]
-        assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
 
 
 async def test_a_removed_terminal_with_an_open_payment_does_not_prevent_a_start(counter: Shop) -> None:

@@ -139,26 +139,6 @@ async def test_two_simultaneous_closes_make_one_shift_and_both_get_it(own: Shop)
         assert (reply.status, reply.json["code"]) == (422, "invalid_request"), reply.body
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("point", "closed"), [("operator.before_commit", 0), ("operator.committed", 1)])
-async def test_a_kill_during_a_close_leaves_the_shift_closed_or_open(own: Shop, point: str, closed: int) -> None:
-    posd = own.daemon
-    paid = await own.started()
-    await paid.approve()
-    await posd.stop()
-    posd.environment = {"POSD_CRASH": point}
-    await posd.start()
-    code, _, beside = await posd_command(posd, "report", *UTC, "--close", "--operator", "Ana")
-    assert (code, "posd report --shift last shows" in beside) == (3, True), beside
-    await posd.ended()
-    posd.environment = {}
-    await posd.start()
-    assert len(await shifts(posd)) == closed
-    assert (await close(posd, "Ben"))["shift"]["operator"] == ("Ana" if closed else "Ben")
-    (shift,) = await shifts(posd)
-    assert shift["total"] == PAID
-
-
 async def test_a_payment_is_not_removed_before_a_shift_has_counted_it(own: Shop) -> None:
     posd = own.daemon
 

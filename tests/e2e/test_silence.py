@@ -93,12 +93,6 @@ async def test_a_payment_in_doubt_is_searched_for_after_the_grace_and_then_with_
     assert (document["last_search"]["result"], document["outcome"]) == ("no_answer", None)
 
 
-async def test_within_the_grace_a_doubt_is_not_searched_for(shop: Shop) -> None:
-    payment = await shop.in_doubt()
-    document = await payment.get()
-    assert (document["next_step"], document["last_search"]) == ("wait", None)
-
-
 async def test_an_acknowledgement_without_an_event_raises_the_attention_no_callback(counter: Shop) -> None:
     payment = await counter.started()
     counter.terminal.search = answering(200, b"[]")

@@ -116,18 +116,6 @@ async def test_the_reply_of_the_terminal_is_kept_verbatim(shop: Shop, status: in
         assert item.entry == Attempted(Replied(status, content), errors_in_2xx=False)
 
 
-async def test_an_acknowledgement_makes_a_payment_active(shop: Shop) -> None:
-    payment = await shop.started()
-    document = await payment.get()
-    assert (document["phase"], document["status"], document["outcome"]) == ("active", "TERMINAL_ACKNOWLEDGED", None)
-    assert (document["next_step"], document["abortable"], document["attention"]) == ("wait", True, [])
-    assert (await payment.put()).status == 200
-    (request,) = payment.requests
-    assert request.headers["accept-encoding"] == "identity"  # posd cannot read a compressed acknowledgement
-    assert request.headers["connection"] == "close"
-    assert request.headers["content-type"] == "application/json"
-
-
 async def test_a_final_frees_the_terminal_only_after_the_call_has_returned(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = script = held(acknowledging(payment.serial))

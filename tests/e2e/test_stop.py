@@ -18,7 +18,7 @@ from tests.support import https
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import body
 from tests.support.shop import held
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.support.terminal import ScriptedTerminal
 
 #: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 15 seconds
 #: or more.
@@ -200,6 +200,7 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "no certificate": (no_certificate, ["posd tls init"]),
     "unknown group": (unknown_group, ["no-such-group", "groupadd"]),
     "port taken": (port_taken, ["in use", "webhooks.listen"]),
+    "metrics port taken": (lambda home: toml(home, "", f'[metrics]\nlisten = "{TAKEN}"\n'), ["metrics.listen"]),
     "directory is a file": (directory_is_a_file, ["run", "local_api.directory"]),
     "socket is a file": (socket_is_a_file, ["till.sock", "another file"]),
 }
@@ -213,21 +214,3 @@ async def test_a_failed_start_names_its_cause(home: Path, wrong: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         await assert_refuses(Daemon(home, config(home).replace(TAKEN, f"127.0.0.1:{port}")), words)
-
-
-@pytest.mark.slow
-async def test_a_stop_during_a_silent_call_leaves_the_payment_in_doubt(home: Path, identity: str) -> None:
-    """The terminal never replies, so the call is as long as possible."""
-    async with scripted_terminal(home) as terminal:
-        terminal.start = script = held(terminal.acknowledge)
-        async with running(home, terminal.toml) as posd:
-            asking = asyncio.create_task(posd.call("PUT", f"/transactions/{identity}", CHARGE))
-            joined = asyncio.create_task(posd.call("PUT", f"/transactions/{identity}", CHARGE))
-            await script.arrived.wait()
-            await till_sockets(posd, 2)
-            await stop_in_time(posd)
-            assert {(await asking).json["phase"], (await joined).json["phase"]} == {"in_doubt"}
-            await posd.start()
-            assert (await posd.transaction(identity))["phase"] == "in_doubt"
-        script.release.set()
-        assert len(terminal.requests) == 1

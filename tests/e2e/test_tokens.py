@@ -159,9 +159,10 @@ async def misnamed(day: Day) -> None:
 
 async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
     """Return the responses of each GET in the API description. Call each GET with every id, with every choice of a
-    query, and as a stream. A new call in the description is covered at once. The test fails for a new kind of id until
-    `known` has an entry.
+    query on the admin socket, and as a stream. A new call in the description is covered at once. The test fails for a
+    new kind of id until `known` has an entry.
     """
+    every_choice = socket == posd.admin_socket
     with disk(posd) as db:
         known = {
             "client_transaction_id": [row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")],
@@ -183,7 +184,7 @@ async def all_gets(posd: Daemon, socket: Path) -> dict[str, bytes]:
             streams = "text/event-stream" in methods["get"]["responses"]["200"]["content"]
             for values in itertools.product(*(known[name] for name in names)):
                 at = path.format(**dict(zip(names, values, strict=True)))
-                for query in queries(asked):
+                for query in itertools.islice(queries(asked), None if every_choice else 1):
                     reply = await client.get(at, params=query)
                     answers[f"{at} {query}"] = reply.content
                     if streams and reply.status_code == 200:

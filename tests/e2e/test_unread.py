@@ -169,16 +169,6 @@ async def test_a_till_disconnected_before_the_response_has_not_read_the_outcome(
     assert payment.identity in await unread(shop)
 
 
-async def test_a_waiting_till_has_read_the_outcome(shop: Shop) -> None:
-    payment = await shop.started()
-    waiting = await ask(shop.daemon.till_socket, f"/transactions/{payment.identity}/outcome")
-    await payment.approve()
-    status, outcome = await waiting.reply()
-    assert (status, outcome["result"]) == (200, "approved")
-    waiting.hang_up()
-    assert payment.identity not in await unread(shop)
-
-
 async def test_an_unread_outcome_stays_unread_after_a_kill(shop: Shop) -> None:
     payment = await approved(shop)
     await shop.daemon.restart()

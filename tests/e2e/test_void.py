@@ -131,16 +131,6 @@ async def test_a_re_authorization_does_not_have_the_day_of_its_original(counter:
     assert await reversal(void) is None
 
 
-#: First and last possible time. A terminal without a clock may send such times.
-ABSURD = ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
-
-
-@pytest.mark.parametrize("occurred_at", ABSURD)
-async def test_a_void_with_an_impossible_day_is_approved(counter: Shop, occurred_at: str) -> None:
-    void = await voided(counter, await approved(counter, "charge"), occurred_at)
-    assert await reversal(void) == ("cancellation" if occurred_at.startswith("0") else "refund")
-
-
 @pytest.mark.slow
 async def test_the_kind_of_a_void_stays_after_a_change_of_the_time_zone(counter: Shop) -> None:
     original = await approved(counter, "charge")

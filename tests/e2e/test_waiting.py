@@ -37,20 +37,6 @@ async def settles(posd: Daemon, count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_killed_till_does_not_affect_another_waiting_till(shop: Shop) -> None:
-    payment = await shop.started()
-    before = sockets(shop.daemon)
-    path = f"/transactions/{payment.identity}/outcome"
-    killed, patient = [await ask(shop.daemon.till_socket, path) for _ in range(2)]
-    killed.hang_up()
-    await settles(shop.daemon, before + 1)
-    await payment.end()
-    status, outcome = await patient.reply()
-    assert (status, outcome["result"]) == (200, "canceled")
-    patient.hang_up()
-    await settles(shop.daemon, before)
-
-
 @pytest.mark.parametrize(("timeout", "least"), [("0", 0.0), ("0.2", 0.2)])
 async def test_a_wait_that_times_out_returns_the_open_payment(shop: Shop, timeout: str, least: float) -> None:
     payment = await shop.started()

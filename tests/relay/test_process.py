@@ -34,8 +34,9 @@ sys.exit(process.run(work(sys.argv[1]), "info"))
 """
 
 
-@pytest.mark.parametrize("when", ["at once", "working", "closing"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("when", "number"), [("at once", signal.SIGINT), ("working", signal.SIGTERM), ("closing", signal.SIGTERM)]
+)
 def test_a_signal_ends_the_process_even_if_the_first_cancellation_was_lost(when: str, number: signal.Signals) -> None:
     command = [sys.executable, "-c", SCRIPT, when]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

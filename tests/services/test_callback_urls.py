@@ -89,12 +89,6 @@ def test_the_key_is_created_once_on_disk_and_is_private_under_any_umask(
     assert [item.name for item in tmp_path.iterdir()] == ["callback.key"]
 
 
-def test_a_missing_key_is_never_replaced_silently(tmp_path: Path) -> None:
-    with pytest.raises(KeyFileError, match=r"callback\.key is not there.*posd restore --new-callback-key"):
-        load_keys(tmp_path / "callback.key", may_make=False)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_of_several_keys_has_the_newest_first(tmp_path: Path) -> None:
     (tmp_path / "callback.key").write_text(f"{NEW.hex()}\n{OLD.hex()}\n")
     assert load_keys(tmp_path / "callback.key", may_make=False) == (NEW, OLD)

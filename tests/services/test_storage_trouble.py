@@ -178,12 +178,6 @@ async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stands(i
     assert (late.value.code, inside.terminal.requests) == ("expired", [])
 
 
-async def test_no_abort_is_sent_for_an_unknown_id(inside: Inside) -> None:
-    with pytest.raises(Problem) as unknown:
-        await inside.aborts.abort(str(uuid4()), None)
-    assert (unknown.value.code, inside.terminal.requests) == ("not_found", [])
-
-
 @pytest.mark.slow
 async def test_a_sent_abort_stays_recorded_despite_a_disk_fault(inside: Inside) -> None:
     identity = str(uuid4())

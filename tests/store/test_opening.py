@@ -47,18 +47,6 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_newer_database_is_refused_and_not_changed(tmp_path: Path) -> None:
-    path = tmp_path / "posd.db"
-    open_database(path).close()
-    db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {schema_version() + 1}")
-    db.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="a newer posd has used it"):
-        open_database(path)
-    assert path.read_bytes() == before
-
-
 def test_a_failed_migration_leaves_the_schema_of_the_previous_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,29 +62,6 @@ def test_a_failed_migration_leaves_the_schema_of_the_previous_step(
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
     assert "half" not in tables
     db.close()
-
-
-@pytest.mark.parametrize("content", [b"this is no database, but it is long enough to be looked at" * 40])
-def test_a_damaged_file_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "posd.db"
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="put a backup in its place"):
-        open_database(path)
-    assert path.read_bytes() == content
-
-
-async def test_a_second_process_is_refused(tmp_path: Path) -> None:
-    store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
-    script = (
-        "import sys; from pathlib import Path; from posd.storage.connection import lock\n"
-        "from posd.storage import StoreError\n"
-        "try: lock(Path(sys.argv[1]))\n"
-        "except StoreError as error: print(error)"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path / "lock")]
-    assert "another posd is running" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    await store.close()
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
 
 
 #: Program that opens the database as a daemon does, or prints why it cannot.

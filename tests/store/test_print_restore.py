@@ -11,7 +11,6 @@ from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintSt
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.storage.connection import connect_reader
 from posd.storage.marks import OldFile
-from posd.upkeep.salvage import salvage
 from posd.upkeep.verify import verify
 from tests.store.disasters import State, destroy
 from tests.store.filled import Filled, filling, name
@@ -105,21 +104,6 @@ def test_every_job_of_an_undamaged_file_exists_after_a_restore(state: State) -> 
 
 
 # Damaged files.
-
-
-def test_every_job_of_a_file_without_its_header_is_found(state: State) -> None:
-    with filling(state.database) as filled:
-        run_a_day(filled, state)
-    before = snapshots(state.database)
-    state.database.write_bytes(bytes(PAGE) + state.database.read_bytes()[PAGE:])
-    target = state.home / "salvaged.db"
-    found = salvage(state.database, target, lambda _done, _total: None)
-    assert found.ids == {name(1), name(2)}, "the UUID of a print job is not a payment"
-    assert found.print_ids == set(JOBS)
-    mark = state.restore().mark
-    assert (mark.old, mark.taken_over, mark.print_jobs, mark.print_jobs_by_id) == (OldFile.DAMAGED, 1, 14, 0)
-    assert snapshots(state.database) == before
-    assert_sound(state.database)
 
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))  # damage each tenth page, or each page

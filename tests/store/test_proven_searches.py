@@ -52,14 +52,6 @@ async def test_two_stored_finds_are_enough_to_prove_a_search_for_any_transaction
         assert await has_found_another(store, "SN-1", identity)
 
 
-async def test_each_terminal_and_each_search_needs_two_found_transactions(store: Store) -> None:
-    for terminal in ("SN-1", "SN-2"):
-        for search in (SEARCH, "GET /search"):
-            for identity in ("a", "b", "c"):
-                await remember(store, terminal, identity, search)
-    assert len(await remembered(store)) == 2 * 2 * rows.REMEMBERED
-
-
 def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
     """Return a transaction that began in this minute and received these events."""
     transaction = starting(

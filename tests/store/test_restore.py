@@ -107,6 +107,11 @@ def test_everything_of_an_undamaged_file_exists_after_a_restore(state: State) ->
     assert mark == prepared.mark
     assert mark.replaced is not None
     assert Path(mark.replaced).read_bytes() == content, "the old file is kept as it was"
+    for _ in range(2):  # a repeated restore changes nothing more
+        assert state.restore().mark.old is OldFile.READ
+        assert snapshots(state.database, filled.known) == before
+    replaced = [name for name in state.names() if ".replaced-" in name and not name.endswith(("-wal", "-shm"))]
+    assert len(replaced) == 3, "two restores within one second keep the replaced files under different names"
 
 
 def test_new_rows_have_numbers_above_those_of_both_files(state: State) -> None:
@@ -128,21 +133,6 @@ def test_new_rows_have_numbers_above_those_of_both_files(state: State) -> None:
     Filled(db, NOON).pay(99)
     assert max(numbers(db, "events")) > last["events"]
     db.close()
-
-
-def test_a_repeated_restore_changes_nothing_more(state: State) -> None:
-    with filling(state.database) as filled:
-        run_a_day(filled, state)
-    state.restore()
-    before = snapshots(state.database, filled.known)
-    for _ in range(2):
-        assert state.restore().mark.old is OldFile.READ
-        assert snapshots(state.database, filled.known) == before
-        assert_sound(state.database)
-    with closing(connect_reader(state.database)) as db:
-        assert len(marks.unseen_restores(db)) == 3
-    replaced = [name for name in state.names() if ".replaced-" in name and not name.endswith(("-wal", "-shm"))]
-    assert len(replaced) == 3, "two restores within one second keep the replaced files under different names"
 
 
 def test_the_replaced_file_can_be_put_back(state: State) -> None:
@@ -535,18 +525,12 @@ def test_the_present_keys_stay_first_and_those_of_the_backup_are_added_once(back
     assert key_lines(backed_up) == [OLD_KEY, BACKUP_KEY]
 
 
-def test_a_lost_key_comes_back_from_the_backup(backed_up: State) -> None:
-    backed_up.key.unlink()
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_lost_or_damaged_key_comes_back_from_the_backup(backed_up: State, damaged: bool) -> None:
+    backed_up.key.write_text("not a key") if damaged else backed_up.key.unlink()
     keys = backed_up.restore().keys
-    assert (keys.kept, keys.added) == (0, 1)
-    assert key_lines(backed_up) == [BACKUP_KEY]
-
-
-def test_a_damaged_key_is_kept_under_another_name(backed_up: State) -> None:
-    backed_up.key.write_text("not a key")
-    keys = backed_up.restore().keys
-    assert keys.aside is not None
-    assert Path(keys.aside).read_text() == "not a key"
+    aside = keys.aside and Path(keys.aside).read_text()
+    assert (keys.kept, keys.added, aside) == (0, 1, "not a key" if damaged else None)
     assert key_lines(backed_up) == [BACKUP_KEY]
 
 
@@ -564,13 +548,6 @@ def refused(state: State, file: Path | None = None) -> str:
     return str(error.value)
 
 
-def test_a_restore_while_posd_runs_is_refused(backed_up: State) -> None:
-    descriptor = connection.lock(backed_up.home / "state" / "posd.db.lock")
-    assert "stop it first" in refused(backed_up)
-    os.close(descriptor)
-    backed_up.restore()
-
-
 def test_a_file_that_is_not_a_backup_is_refused(backed_up: State) -> None:
     text = backed_up.home / "text"
     text.write_text("hello")
@@ -584,22 +561,21 @@ def test_a_file_that_is_not_a_backup_is_refused(backed_up: State) -> None:
     assert "is the database itself" in refused(backed_up, backed_up.database)
 
 
-def test_a_damaged_backup_is_refused(backed_up: State) -> None:
-    destroy(backed_up.copy, "changes")
-    assert "is damaged" in refused(backed_up)
-
-
-def test_a_backup_of_a_newer_posd_is_refused(backed_up: State) -> None:
-    with closing(sqlite3.connect(backed_up.copy)) as db:
-        db.execute("PRAGMA user_version = 999")
-    assert "a newer posd has used it" in refused(backed_up)
-
-
-def test_a_backup_with_an_incomplete_key_is_refused(backed_up: State) -> None:
-    with closing(sqlite3.connect(backed_up.copy)) as db:
-        db.execute(f"UPDATE {KEY_TABLE} SET key = x'00'")
-        db.commit()
-    assert "callback key" in refused(backed_up)
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ("PRAGMA user_version = 999", "a newer posd has used it"),
+        (f"UPDATE {KEY_TABLE} SET key = x'00'", "callback key"),
+        (None, "is damaged"),
+    ],
+)
+def test_an_unusable_backup_is_refused(backed_up: State, harm: str | None, words: str) -> None:
+    if harm is None:
+        destroy(backed_up.copy, "changes")
+    else:
+        with closing(sqlite3.connect(backed_up.copy)) as db, db:
+            db.execute(harm)
+    assert words in refused(backed_up)
 
 
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:

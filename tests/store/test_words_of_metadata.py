@@ -120,20 +120,6 @@ def test_damaged_metadata_has_no_words(db: sqlite3.Connection, metadata: bytes) 
     assert kept(db) == set()
 
 
-def test_the_pages_of_a_list_by_metadata_have_no_gap_and_no_overlap(db: sqlite3.Connection) -> None:
-    """The value may be a number, or a text that looks like a number."""
-    ids = [insert(db, number, b'{"batch": 5}' if number % 3 else b'{"batch": "5"}') for number in range(7)]
-    insert(db, 8, b'{"batch": 6}')
-    seen: list[str] = []
-    cursor = None
-    while len(seen) < len(ids):
-        page = lists.TransactionQuery(limit=3, metadata={"batch": "5"}, cursor=cursor)
-        rows, _ = lists.read_page(db, page)
-        seen += [row.client_transaction_id for row in rows]
-        cursor = (rows[-1].created_at, rows[-1].client_transaction_id)
-    assert seen == ids[::-1]
-
-
 def test_removed_metadata_is_not_found(db: sqlite3.Connection) -> None:
     first, second = insert(db, 1, b'{"a": "b", "n": 1.10}'), insert(db, 2, b'{"a": "b"}')
     row = there(transactions.get(db, first))

@@ -54,13 +54,6 @@ def reasons(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT reason FROM quarantine ORDER BY id")]
 
 
-async def test_an_acknowledged_write_is_visible_to_another_process(store: Store, tmp_path: Path) -> None:
-    assert await store.write(insert("a")) == "a"
-    with sqlite3.connect(tmp_path / "posd.db") as other:
-        assert reasons(other) == ["a"]
-    other.close()
-
-
 async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     def commits(db: sqlite3.Connection) -> int:
         """Return the number of commits. The WAL's frames count the commits of this connection.
@@ -75,18 +68,6 @@ async def test_a_burst_of_writes_is_one_commit(store: Store) -> None:
     assert len(await store.read(reasons)) == 100
     # The first function may have its own commit. The other functions wait for the next commit.
     assert await store.read(commits) - before <= 2
-
-
-async def test_a_failed_function_does_not_affect_others(store: Store) -> None:
-    def fail(unit: WriteTransaction) -> None:
-        quarantine(unit, "half")
-        raise KeyError("mine")
-
-    results = await asyncio.gather(
-        store.write(insert("a")), store.write(fail), store.write(insert("b")), return_exceptions=True
-    )
-    assert isinstance(results[1], KeyError)
-    assert await store.read(reasons) == ["a", "b"]
 
 
 class Read:
@@ -210,20 +191,6 @@ async def test_a_full_disk_is_reported_and_recovers_without_a_restart(store: Sto
     await store.write(big)
     assert store.write_error is None
     assert await store.read(reasons) == ["before", "big"]
-
-
-async def test_a_lock_of_another_program_is_reported_and_recovers(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "BUSY_TIMEOUT_MS", 50)
-    other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StorageUnavailable):
-        await store.write(insert("locked out"))
-    other.execute("ROLLBACK")
-    other.close()
-    await store.write(insert("again"))
-    assert await store.read(reasons) == ["again"]
 
 
 async def test_functions_beyond_the_limit_are_refused_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

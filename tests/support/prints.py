@@ -13,7 +13,7 @@ from posd.base.ids import Channel
 from tests.support.daemon import Daemon, running
 from tests.support.shop import PATIENCE_SECONDS
 from tests.support.streams import Reply
-from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print
+from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
 from tests.support.webhooks import Answer, address, deliver, disk
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
@@ -154,16 +154,6 @@ def one_by_one(*scripts: Script) -> Script:
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:
         await (left.pop(0) if len(left) > 1 else left[0])(request, writer)
-
-    return script
-
-
-def calling_before(job: Job, content: Callable[[], bytes]) -> Script:
-    """Return the script of a terminal that calls back before it replies. posd must reply 200 to the webhook."""
-
-    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
-        assert (await deliver(job.daemon, request.print_callback, content())).status == 200
-        await taking_print(request, writer)
 
     return script
 

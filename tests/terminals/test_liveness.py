@@ -128,20 +128,6 @@ async def test_a_configured_address_is_probed_regularly(tmp_path: Path, terminal
         await visits.at_least(3)
 
 
-async def test_routine_probes_of_a_fleet_begin_together(
-    tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schedule, "TOGETHER_SECONDS", 0.1)
-    serials = [f"SN-{number}" for number in range(20)]
-    visits, fleet = Visits(terminal), fleet_of(tmp_path, terminal, configured=True, serials=serials)
-    async with looking(fleet, every=1.5) as liveness:
-        await asyncio.sleep(0)  # the task of the probes runs to its first wait
-        times = {timer.when() for timer in liveness._timers.values()}
-        assert len(liveness._timers) == len(serials)
-        assert len(times) <= 5  # the pauses differ by 0.3 s
-        await visits.at_least(len(serials))
-
-
 async def test_a_terminal_with_an_open_payment_is_probed(tmp_path: Path, terminal: ScriptedTerminal) -> None:
     visits = Visits(terminal)
     async with looking(fleet_of(tmp_path, terminal, configured=True), busy={"SN-1"}):

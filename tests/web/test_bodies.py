@@ -72,18 +72,6 @@ async def test_a_false_content_length_does_not_raise_the_limit() -> None:
         await bodies.read(pieces_then([b"x" * 101], None), of({b"content-length": b"1"}), LIMIT, SECONDS)
 
 
-@pytest.mark.parametrize(
-    ("end", "seconds", "error"),
-    [(HUNG_UP, SECONDS, ConnectionAbortedError), (None, 0.01, TimeoutError)],
-    ids=["gone", "slow"],
-)
-async def test_an_incomplete_body_is_refused(
-    end: dict[str, Any] | None, seconds: float, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        await bodies.read(pieces_then([b"half"], end), of({}), LIMIT, seconds)
-
-
 @pytest.mark.parametrize("end", [END, HUNG_UP], ids=["end", "hung up"])
 async def test_an_early_response_is_sent_before_the_rest_of_the_body_is_discarded(end: dict[str, Any]) -> None:
     sent: list[Any] = []

@@ -349,28 +349,6 @@ async def test_a_broken_body_is_refused_and_reported_to_the_app(house: House, br
     client.writer.close()
 
 
-async def test_headers_after_a_body_are_limited(house: House) -> None:
-    client = await house.connect()
-    client.send(head("/", CHUNKED) + b"1\r\na\r\n0\r\nx: ")
-    with suppress(ConnectionError):
-        async with asyncio.timeout(PATIENCE):
-            while not client.reader.at_eof():
-                client.send(b"y" * 1000)
-                await client.writer.drain()
-                await asyncio.sleep(0)
-    await house.hears(("/", None))
-    client.writer.close()
-
-
-async def test_a_request_to_upgrade_changes_nothing(house: House) -> None:
-    client = await house.connect()
-    for upgrade in (("connection: upgrade", "upgrade: h2c"), ("connection: Upgrade", "Upgrade: websocket"), ()):
-        client.send(request("/", b"abc", *upgrade))
-        assert (await client.answer()).status == 200
-    await house.hears(*[("/", b"abc")] * 3)
-    client.writer.close()
-
-
 async def test_the_method_connect_is_refused(house: House) -> None:
     assert statuses(await house.talk(head("posd:1", method="CONNECT") + request("/"))) == [501]
     assert house.heard == []
@@ -475,38 +453,6 @@ async def test_an_app_gets_a_request_whose_client_left_before_its_turn(house: Ho
 
 
 # Responses.
-
-
-async def test_a_stream_is_sent_in_chunks_and_the_connection_stays_open(house: House) -> None:
-    client = await house.connect()
-    for _ in range(2):
-        client.send(request("/stream"))
-        async with asyncio.timeout(PATIENCE):
-            assert b"transfer-encoding: chunked" in await client.reader.readuntil(b"\r\n\r\n")
-            assert await client.reader.readuntil(b"0\r\n\r\n") == b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"
-    client.writer.close()
-
-
-@pytest.mark.parametrize("field", ["x: y", "connection: keep-alive"])
-async def test_an_http_1_0_connection_ends_with_the_response(house: House, field: str) -> None:
-    for path, body in (("/stream", b"abc"), ("/", b"ok")):
-        client = await house.connect()
-        client.send(head(path, field, method="GET", version="1.0"))
-        made, _, content = (await client.rest()).partition(b"\r\n\r\n")
-        assert b"connection: close" in made
-        assert content == body
-        client.writer.close()
-
-
-async def test_a_response_to_head_has_no_body_and_the_connection_stays_open(house: House) -> None:
-    client = await house.connect()
-    for path in ("/stream", "/", "/stream"):
-        client.send(head(path, method="HEAD"))
-        async with asyncio.timeout(PATIENCE):
-            assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
-    client.send(request("/"))
-    assert (await client.answer()).body == b"ok"
-    client.writer.close()
 
 
 #: Faulty app -> its path, the client's response, and whether it is logged.

@@ -1,7 +1,6 @@
 """Streams on real sockets and a real database. Each stream is bounded, can be resumed, and ends with a reason."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -581,31 +580,3 @@ async def test_the_place_of_a_removed_change_stays_valid(house: House) -> None:
 @pytest.mark.parametrize("text", ["0", "12", "12-5f3a9c01", "start"])
 def test_a_place_is_written_in_the_form_in_which_it_was_read(text: str) -> None:
     assert str(FeedPosition.parse(text)) == text
-
-
-# Many readers.
-
-
-async def test_each_of_a_hundred_readers_gets_a_change(house: House) -> None:
-    async def until_there(reader: Connection) -> None:
-        assert (await anext(messages(reader.reader))).json["reason"] == "shared"
-
-    readers = [await ask(house.socket, "/feed", "accept: text/event-stream\r\n") for _ in range(100)]
-    for reader in readers:
-        await reader.reader.readuntil(b"retry: 1000")
-        await reader.reader.readuntil(b"\r\n")
-    async with asyncio.timeout(PATIENCE):
-        while len(house.store.hub.waiters.get(changes.ANY, ())) < 100:  # noqa: ASYNC110 - no event exists
-            await asyncio.sleep(0.001)
-    await house.record(1, "shared")
-    await asyncio.gather(*(until_there(reader) for reader in readers))
-    for reader in readers:
-        reader.hang_up()
-
-
-async def test_a_stream_has_the_same_data_as_a_page(house: House) -> None:
-    await house.record(3)
-    async with house.follow() as reader:
-        source = messages(reader.reader)
-        found = [json.loads((await anext(source)).data) for _ in range(3)]
-    assert found == (await house.get())["changes"]

@@ -76,6 +76,11 @@ class Truth:
         return self.end == "APPROVAL"
 
     @property
+    def doubtful(self) -> bool:
+        """Whether the terminal or an operator may have said something untrue, or the payment was lost."""
+        return self.lied or bool(self.words) or self.lost
+
+    @property
     def state(self) -> str:
         """Whether the payment is `approved`, `open` or `not` approved."""
         return "approved" if self.charged else "open" if self.starts and self.end is None else "not"

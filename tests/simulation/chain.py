@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from tests.simulation.bank import refusals
+from tests.simulation.bank import Truth, refusals
 from tests.simulation.http import Reply
 from tests.simulation.part import Part, new_id
 from tests.simulation.plan import SOON
@@ -234,10 +234,18 @@ class Chain(Part):
         last = datetime.max.replace(tzinfo=UTC)
         return sorted(self._links[1:], key=lambda link: began[link.identity] or last)
 
+    def _refused_though_asked(self, truth: Truth) -> bool:
+        """Whether a terminal ended a payment itself after its request to the acquirer.
+
+        The terminal's own table forbids this end. The result at the acquirer is then unknown.
+        """
+        ended_itself = truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED")
+        return ended_itself and self.checks.acquirer_asked(truth.identity)
+
     def _certain(self) -> bool:
         """Whether the till and posd agree about this chain."""
         truths = [self.truth(link.identity) for link in self._links]
-        if any(truth.lost or self.checks.refused_though_asked(truth) for truth in truths):
+        if any(truth.lost or self._refused_though_asked(truth) for truth in truths):
             return False
         began = truths[0].began
         days = self.world.plan.retention_days

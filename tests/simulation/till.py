@@ -343,7 +343,7 @@ class Till(Part):
         while True:
             reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")
             if reply.status == 404:
-                self.checks.print_forgotten(identity)
+                self.checks.forgotten(identity, printed=True)
                 await self._print(basket)
                 return
             if reply.status == 200:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from tests.simulation.bank import Truth, refusals
+from tests.simulation.habits import drawn
 from tests.simulation.http import Reply
 from tests.simulation.part import Part, new_id
 from tests.simulation.plan import SOON
@@ -114,8 +115,8 @@ class Chain(Part):
         sale = self._basket.sale
         able = self._able()
         original = able[-1] if random.random() < 0.6 else random.choice(able)
-        kind = random.choices(list(NEXT[original.kind]), list(NEXT[original.kind].values()))[0]
-        share = random.choices(list(SHARES), list(SHARES.values()))[0]
+        kind = drawn(random, NEXT[original.kind])
+        share = drawn(random, SHARES)
         cents: int | None = original.amount or sale.cents
         if kind == "post-tip":
             cents = random.randrange(1, 500)

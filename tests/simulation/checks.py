@@ -11,7 +11,7 @@ from tests.support.events import FINALS
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Line
-    from tests.simulation.terminal import Payment
+    from tests.simulation.sending import Payment
     from tests.simulation.till import Basket
     from tests.simulation.world import World
 

@@ -15,6 +15,11 @@ def weights(text: str) -> dict[str, float]:
     return {name: float(often) for name, often in pairs}
 
 
+def drawn(random: Random, table: Mapping[str, float]) -> str:
+    """Draw a name of a table."""
+    return random.choices(list(table), list(table.values()))[0]
+
+
 #: End of the payment, unless another cause ends the payment first.
 ENDS: Final = weights("approve 60, decline 12, reject 8, cancel 8, wait 6, retry-card 6, reject-late 2")
 
@@ -83,7 +88,7 @@ def draw(random: Random, *, bad: float, followed: bool = False, mute: float = MU
     def of(axis: Mapping[str, float]) -> str:
         if axis is not ENDS and random.random() >= bad:
             return next(iter(axis))
-        return random.choices(list(axis), list(axis.values()))[0]
+        return drawn(random, axis)
 
     habit = Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))
     if random.random() < bad * mute:

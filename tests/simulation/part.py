@@ -19,9 +19,9 @@ class Part:
         self.seen, self.holds = world.seen, world.holds
 
 
-def new_id(random: "Random") -> str:
+def new_id(random: "Random", version: int | None = 4) -> str:
     """Draw an id."""
-    return str(UUID(int=random.getrandbits(128), version=4))
+    return str(UUID(int=random.getrandbits(128), version=version))
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:

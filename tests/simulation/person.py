@@ -106,7 +106,9 @@ class Person(Part):
                 if random.random() < TERMINAL_SAYS_LATER:
                     await asyncio.sleep(random.uniform(5.0, 300.0))
                     for terminal in self.world.terminals:
-                        terminal.repeat_final(identity)
+                        payment = terminal.known.get(identity)
+                        if terminal.on and payment is not None and payment.final:
+                            terminal.repeat_final(payment)
                 break
             await asyncio.sleep(30.0)
         self._asked.pop(identity, None)

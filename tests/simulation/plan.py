@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from tests.simulation.habits import weights
+from tests.simulation.habits import drawn, weights
 from tests.simulation.trouble import KINDS
 
 #: Time at which the machines were installed, with correct clocks.
@@ -170,7 +170,7 @@ def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
 
 def _sale(seed: int, number: int, tills: int, bad: float, pace: float, chains: float) -> Sale:
     random = Random(f"sale/{seed}/{number}")
-    manner = random.choices(list(MANNERS), list(MANNERS.values()))[0]
+    manner = drawn(random, MANNERS)
     sale = Sale(
         number, random.randrange(tills), random.uniform(0.5, 2 * pace), random.randrange(1, 50_000), manner, bad
     )

@@ -22,7 +22,8 @@ from tests.simulation.network import Network, mixed
 from tests.simulation.part import within
 from tests.simulation.person import Follower, Person
 from tests.simulation.plan import Fault, Plan, Sale
-from tests.simulation.terminal import Payment, Terminal, authority, terminal_tls
+from tests.simulation.sending import Payment
+from tests.simulation.terminal import Terminal, authority, terminal_tls
 from tests.simulation.till import Till
 from tests.simulation.trouble import KINDS
 

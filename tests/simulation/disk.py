@@ -29,7 +29,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _FILES = 1 << 20
 
 # The original functions of `os`.
-_open, _write, _truncate, _unlink, _replace = os.open, os.write, os.truncate, os.unlink, os.replace
+_open, _write, _unlink, _replace = os.open, os.write, os.unlink, os.replace
 _fsync, _statvfs = os.fsync, os.statvfs
 _reserve = files.reserve
 
@@ -54,12 +54,9 @@ class Disk(Recorded):
             "write": self._writes,
             "fsync": self._syncs,
             "fdatasync": self._syncs,
-            "truncate": self._truncates,
-            "ftruncate": self._truncates,
             "rename": self._renames,
             "replace": self._renames,
             "unlink": self._unlinks,
-            "remove": self._unlinks,
             "statvfs": self._tells_size,
         }
         self._in_force.enter_context(patch.multiple(os, **functions))
@@ -98,18 +95,10 @@ class Disk(Recorded):
             return _open(path, flags, mode, dir_fd=dir_fd)
         if self.dead:
             raise _error(errno.EIO, path)
-        file = self.find(name)
-        if file is None and flags & os.O_CREAT and self.full:
+        if flags & os.O_CREAT and self.full and self.find(name) is None:
             raise _error(errno.ENOSPC, path)
-        if file is None or not flags & os.O_TRUNC:
-            descriptor = _open(path, flags, mode)
-            self.find(name)
-            return descriptor
-        self.compare(file)
-        if refused := self.refusal("truncate", name):
-            raise _error(refused, path)
         descriptor = _open(path, flags, mode)
-        file.truncate(0)
+        self.find(name)
         return descriptor
 
     def _writes(self, descriptor: int, data: bytes | bytearray | memoryview) -> int:
@@ -141,25 +130,10 @@ class Disk(Recorded):
             raise _error(refused)
         return None
 
-    def _truncates(self, path: _Path | int, length: int) -> None:
-        name = None if isinstance(path, int) else self._name(path)
-        file = self._file(path) if isinstance(path, int) else self.find(name) if name else None
-        if not isinstance(file, File):
-            return _truncate(path, length)
-        if not self.dead:
-            self.compare(file)
-        if refused := self.refusal("truncate", file.name, length > file.size):
-            raise _error(refused)
-        _truncate(path, length)
-        file.truncate(length)
-        return None
-
-    def _renames(
-        self, path: _Path, target: _Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
-    ) -> None:
-        old, new = self._name(path, src_dir_fd), self._name(target, dst_dir_fd)
+    def _renames(self, path: _Path, target: _Path) -> None:
+        old, new = self._name(path), self._name(target)
         if not old or not new or self.find(old) is None:
-            return _replace(path, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            return _replace(path, target)
         if refused := self.rename(old, new):
             raise _error(refused, path)
         return None

@@ -175,7 +175,6 @@ class Machine:
         self.task: asyncio.Task[None] | None = None
         self.still_log: Log | None = None
         self.manager: Manager | None = None
-        self.addresses = {"eth0": frozenset({self.network.machine})}
         self._changed = asyncio.Event()
         self._boot = 1
         #: Number of disk operations until the kill, if any.
@@ -353,15 +352,10 @@ class Machine:
         self._kill_in = 0
         self.disk.dead = True
         self.network.mute(self.life)
-        handle = asyncio.Handle(self._end, (), self.loop, OUTSIDE)
-        self.loop.next(handle)
+        self.loop.next(asyncio.Handle(self._end, (), self.loop, OUTSIDE))
 
     def _end(self) -> None:
-        life = self.life
-        self.task = None
-        self.loop.end_life(life)
-        self.network.end_life(life)
-        self._let_go()
+        self.end_quietly()
         if self.power_fails:
             self._new_boot()
         self.disk.crash(self.power_fails)
@@ -389,12 +383,6 @@ class Machine:
         self.network.end_life(self.life)
         self._let_go()
 
-    def failure(self) -> BaseException | None:
-        """Return the error with which the daemon ended by itself, or None."""
-        if self.task is not None and self.task.done() and not self.task.cancelled():
-            return self.task.exception()
-        return None
-
     def restore(self, backup: Path) -> None:
         """Restore a backup as `posd restore` does, while no daemon runs. Raise StoreError."""
         database = self.configuration().database
@@ -405,7 +393,6 @@ class Machine:
     def move(self, address: str) -> None:
         """Set another address of the machine. All connections end, and listeners move to the new address."""
         self.network.move(address)
-        self.addresses = {"eth0": frozenset({address})}
         self._changed.set()
 
     def install(self, schema: int) -> None:
@@ -453,11 +440,7 @@ class Machine:
     # Surroundings of the daemon.
 
     def _snapshot(self) -> frozenset[Interface]:
-        found = [
-            Interface(name, index, addresses, running=bool(addresses))
-            for index, (name, addresses) in enumerate(self.addresses.items(), 1)
-        ]
-        return frozenset(found)
+        return frozenset({Interface("eth0", 1, frozenset({self.network.machine}), running=True)})
 
     async def _reports(self) -> AsyncIterator[None]:
         while True:

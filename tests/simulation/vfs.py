@@ -12,10 +12,10 @@ import functools
 import os
 import sqlite3
 from collections.abc import Callable
-from ctypes import PYFUNCTYPE, Structure, addressof, byref, c_char_p, c_int, c_int64, c_ssize_t, c_void_p
+from ctypes import PYFUNCTYPE, addressof, byref, c_char_p, c_int, c_int64, c_ssize_t, c_void_p
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from tests.simulation.recorded import SHARED_MEMORY, File, Kind, Recorded, folder_of
 
@@ -51,6 +51,7 @@ _Length = PYFUNCTYPE(c_int, c_void_p, c_int64)
 _Map = PYFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_void_p)
 
 _Function = Callable[..., int]
+_NAME_OF_VFS = c_char_p(b"simulated")
 
 #: Return the bytes at an address, like `ctypes.string_at` but without a Python function around it.
 _bytes_at: Callable[[int, int], bytes] = PYFUNCTYPE(ctypes.py_object, c_void_p, c_ssize_t)(
@@ -62,43 +63,12 @@ class Unavailable(Exception):
     """Error if SQLite cannot use a simulated disk. The message gives the reason."""
 
 
-class _Vfs(Structure):
-    """`sqlite3_vfs`."""
-
-    _fields_: ClassVar = [
-        ("version", c_int),
-        ("file_size", c_int),
-        ("path_size", c_int),
-        ("next", c_void_p),
-        ("name", c_char_p),
-        ("data", c_void_p),
-        *(
-            (name, c_void_p)
-            for name in (
-                *("open", "delete", "access", "full_path", "dl_open", "dl_error", "dl_symbol", "dl_close"),
-                *("randomness", "sleep", "time", "last_error"),
-                "time_ms",  # fields from version 2 on
-                *("set_system_call", "get_system_call", "next_system_call"),  # fields from version 3 on
-            )
-        ),
-    ]
-
-
-class _Methods(Structure):
-    """`sqlite3_io_methods`."""
-
-    _fields_: ClassVar = [
-        ("version", c_int),
-        *(
-            (name, c_void_p)
-            for name in (
-                *("close", "read", "write", "truncate", "sync", "file_size", "lock", "unlock", "reserved", "control"),
-                *("sector_size", "characteristics"),
-                *("map", "shm_lock", "barrier", "unmap"),  # methods from version 2 on
-                *("fetch", "unfetch"),  # methods from version 3 on
-            )
-        ),
-    ]
+#: Positions of pointers in `sqlite3_vfs` and in `sqlite3_io_methods`, in words of 8 bytes (sqlite3.h).
+_NEXT, _NAME, _OPEN, _DELETE, _RANDOMNESS, _SLEEP, _TIME_MS = 2, 3, 5, 6, 13, 14, 17
+_CLOSE, _WRITE, _TRUNCATE, _SYNC, _MAP = 1, 3, 4, 5, 13
+#: Both structures of version 3.
+_Vfs: Any = c_void_p * 21
+_Methods: Any = c_void_p * 19
 
 
 def _library() -> ctypes.CDLL:
@@ -124,29 +94,29 @@ class Vfs:
         self._library.sqlite3_vfs_find.restype = c_void_p
         self._default = self._library.sqlite3_vfs_find(None)
         original = _Vfs.from_address(self._default)
-        if original.version < 3:
+        if c_int.from_address(self._default).value < 3:
             raise Unavailable("the VFS of this SQLite is older than version 3")
         self._disk: Recorded | None = None
         self._seed = 0
         self._now: Callable[[], float] | None = None
         #: Open files of the disk, by SQLite's address of the file.
         self.files: dict[int, File] = {}
-        self._methods: dict[int, _Methods] = {}  # address of the original methods -> the copy
+        self._methods: dict[int, Any] = {}  # address of the original methods -> the copy
         self._names_to_sync: set[int] = set()
         self._keep: list[Any] = []  # objects to which SQLite has pointers
-        self._open_original: _Function = _Open(original.open)
-        self._delete_original: _Function = _Delete(original.delete)
-        self._randomness_original: _Function = _Bytes(original.randomness)
-        self._time_original: _Function = _Result(original.time_ms)
+        self._open_original: _Function = _Open(original[_OPEN])
+        self._delete_original: _Function = _Delete(original[_DELETE])
+        self._randomness_original: _Function = _Bytes(original[_RANDOMNESS])
+        self._time_original: _Function = _Result(original[_TIME_MS])
 
         self._vfs = _Vfs.from_buffer_copy(original)
-        self._vfs.next = None
-        self._vfs.name = b"simulated"
-        self._vfs.open = self._pointer(_Open, self._open)
-        self._vfs.delete = self._pointer(_Delete, self._delete)
-        self._vfs.randomness = self._pointer(_Bytes, self._randomness)
-        self._vfs.sleep = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is only one thread
-        self._vfs.time_ms = self._pointer(_Result, self._time_ms)
+        self._vfs[_NEXT] = None
+        self._vfs[_NAME] = ctypes.cast(_NAME_OF_VFS, c_void_p).value
+        self._vfs[_OPEN] = self._pointer(_Open, self._open)
+        self._vfs[_DELETE] = self._pointer(_Delete, self._delete)
+        self._vfs[_RANDOMNESS] = self._pointer(_Bytes, self._randomness)
+        self._vfs[_SLEEP] = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is only one thread
+        self._vfs[_TIME_MS] = self._pointer(_Result, self._time_ms)
 
     def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
         """Make new connections use the disk. `now`: seconds since 1970. `seed`: seed of SQLite's randomness."""
@@ -234,20 +204,20 @@ class Vfs:
 
     # Methods of open files. The first argument is SQLite's address of the file.
 
-    def _copied(self, original: int) -> _Methods:
+    def _copied(self, original: int) -> Any:
         """Return a file's methods, with some replaced."""
         if original not in self._methods:
             found = _Methods.from_address(original)
             self._methods[original] = copy = _Methods.from_buffer_copy(found)
-            for name, kind, function in (
-                ("close", _Close, self._close),
-                ("write", _Transfer, _write),
-                ("truncate", _Length, _truncate),
-                ("sync", _Number, self._sync),
-                ("map", _Map, _map),
+            for place, kind, function in (
+                (_CLOSE, _Close, self._close),
+                (_WRITE, _Transfer, _write),
+                (_TRUNCATE, _Length, _truncate),
+                (_SYNC, _Number, self._sync),
+                (_MAP, _Map, _map),
             ):
-                if address := getattr(found, name):
-                    setattr(copy, name, self._pointer(kind, self._around(kind(address), function)))
+                if address := found[place]:
+                    copy[place] = self._pointer(kind, self._around(kind(address), function))
         return self._methods[original]
 
     def _around(self, original: _Function, function: _Function) -> _Function:

@@ -394,7 +394,7 @@ ca_file = "@HOME@/ca.pem"
                     return
                 self.checks.fail("the daemon is not ready after ten minutes")
                 return
-            error = machine.failure()
+            error = None if task.cancelled() else task.exception()
             self.note("cannot start", error)
             self.seen("cannot-start", type(error).__name__)
             self.checks.cannot_start(error)

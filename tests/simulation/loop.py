@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from unittest.mock import patch
 
 import aiosqlite.core
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tests.simulation.network import Network
 
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 #: Number of the daemon's life to which the running code belongs. The world around the daemon has the number 0.
 LIFE: contextvars.ContextVar[int] = contextvars.ContextVar("life", default=0)
@@ -119,25 +118,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # Lives.
 
-    def call_soon(
-        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    def _is_over(self, context: contextvars.Context | None) -> bool:
+        return (LIFE.get() if context is None else context.get(LIFE, 0)) in self._ended
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         """Call the function in this turn or the next turn, unless the daemon's life has ended."""
-        life = LIFE.get() if context is None else context.get(LIFE, 0)
-        if life in self._ended:
+        if self._is_over(context):
             return asyncio.Handle(callback, args, self, context)
         return super().call_soon(callback, *args, context=context)
 
-    def call_at(
-        self,
-        when: float,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call the function at a moment, unless the daemon's life has ended."""
-        life = LIFE.get() if context is None else context.get(LIFE, 0)
-        if life in self._ended:
+        if self._is_over(context):
             return asyncio.TimerHandle(when, callback, args, self, context)
         return super().call_at(when, callback, *args, context=context)
 

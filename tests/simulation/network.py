@@ -355,7 +355,7 @@ class Listening:
         self._waiting: asyncio.Future[None] | None = None
         self._backlog = 0
         #: Handler of each connection, instead of `accept`. Hosts of the simulation use a handler.
-        self.handler: Callable[[End], None] | None = None
+        self.handler: Callable[[End], object] | None = None
 
     def fileno(self) -> int:
         """Return an invalid descriptor."""
@@ -482,7 +482,7 @@ class Network:
         path.touch()
         return Listening(self, str(path), socket.AF_UNIX)
 
-    def serve(self, host: str, port: int, handler: Callable[[End], None]) -> Listening:
+    def serve(self, host: str, port: int, handler: Callable[[End], object]) -> Listening:
         """Listen at a host of the simulation."""
         listening = Listening(self, (host, port), socket.AF_INET)
         listening.handler = handler

@@ -238,18 +238,17 @@ class Till(Part):
         else:
             request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
         reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
-        if (reply is not None and reply.status in (200, 201)) or reply is None:  # the first payment had already ended
-            first = self.truth(basket.ids[-1])
-            sure = not (first.lied or first.words or first.lost)
-            # status 200 means that the operation was started before
-            began = reply is not None and reply.status == 201
-            if elsewhere and began and sure and (first.charged or (first.starts and first.end is None)):
-                how = "paid" if first.charged else "open"
-                self.checks.fail(f"posd started sale {basket.sale.number} again as {other}, and the sale is {how}")
-            self.world.refused.pop(other, None)  # posd refused the start before the till crashed
-        else:
+        if reply is not None and reply.status not in (200, 201):
             self.seen("problem", reply.json["code"])
             self.checks.refused_start(other, reply)
+            return
+        first = self.truth(basket.ids[-1])  # the first payment had already ended
+        # status 200 means that the operation was started before
+        began = elsewhere and reply is not None and reply.status == 201 and not first.doubtful
+        how = "paid" if first.charged else first.state
+        told = f"posd started sale {basket.sale.number} again as {other}, and the sale is {how}"
+        self.holds(not began or how == "not", told)
+        self.world.refused.pop(other, None)  # posd refused the start before the till crashed
 
     async def _reuse(self, path: str, request: dict[str, Any]) -> None:
         reply = await self._call("PUT", path, request | {"amount": {"subtotal_iva0": "1234567.89"}})
@@ -327,38 +326,34 @@ class Till(Part):
 
     async def _print(self, basket: Basket) -> None:
         identity = f"ticket-{basket.sale.number}"
-        basket.ids = [identity]
+        basket.ids, path = [identity], f"/v1/print-jobs/{identity}"
         request = {"terminal": self.serial, "document": {"commands": [{"type": "text", "text": "hello"}]}}
-        while True:
-            reply = await self._call("PUT", f"/v1/print-jobs/{identity}", request)
-            if reply.status in (200, 201):
-                break
-            if reply.status != 503:
-                self.checks.unexpected_problem(basket, reply)
+        while basket.belief is None:
+            reply = await self.put(basket, path, request)
+            if reply is None or reply.status >= 400:
+                if reply is not None:
+                    self.checks.unexpected_problem(basket, reply)
                 basket.belief = "unpaid"
-                return
-            if reply.json["code"] in ("identity_conflict", "terminal_offline"):
-                await self.world.person.asked(reply.json)
-            await asyncio.sleep(2.0)
+            else:
+                basket.belief = await self._printed(identity, path)
+
+    async def _printed(self, identity: str, path: str) -> str | None:
+        """Wait for the end of a print job. Return None if posd does not know the job."""
         while True:
-            reply = await self._call("GET", f"/v1/print-jobs/{identity}/outcome?timeout=45")
+            reply = await self._call("GET", f"{path}/outcome?timeout=45")
             if reply.status == 404:
                 self.checks.forgotten(identity, printed=True)
-                await self._print(basket)
-                return
+                return None
             if reply.status == 200:
                 self.seen("print-end", str(reply.json["status"]))
-                basket.belief = "unpaid"
-                return
+                return "unpaid"
             if reply.status == 202:
                 self.checks.print_waits(identity, self.serial)
-            for item in reply.json["attention"] if reply.status == 202 else ():
-                self.seen("print-attention", item["code"])
-            if reply.status == 202 and any(
-                item["code"] in ("print_stuck", "in_doubt") for item in reply.json["attention"]
-            ):
-                basket.belief = "left"
-                return
+                codes = {item["code"] for item in reply.json["attention"]}
+                for code in codes:
+                    self.seen("print-attention", code)
+                if codes & {"print_stuck", "in_doubt"}:
+                    return "left"
             await asyncio.sleep(1.0)
 
     # Calls.

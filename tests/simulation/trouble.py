@@ -4,7 +4,7 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,47 +22,6 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Fault
     from tests.simulation.terminal import Terminal
     from tests.simulation.world import World
-
-
-class Twin:
-    """A device that announces itself, accepts connections and refuses requests.
-
-    posd must send nothing to the device while the real terminal replies.
-    """
-
-    def __init__(self, world: "World", terminal: "Terminal", address: str) -> None:
-        self._world, self._terminal, self._address = world, terminal, address
-        self._name = f"twin-{address}"
-        world.network.way(address).there = True
-        self._listening = world.network.serve(address, terminal.port, self._connected)
-        world.air.announce(self._name, terminal.serial, address, terminal.port)
-        world.seen("twin", "there")
-
-    def _connected(self, end: "End") -> None:
-        self._world.spawn("call", Server(end).serve(self._handle), "twin call")
-
-    async def _handle(self, asked: Asked, server: Server) -> None:
-        world = self._world
-        world.note("twin", "called", asked.method, asked.target)
-        world.seen("twin", "called")
-        world.holds(world.disturbed, f"posd sent {asked.target} to a second {self._terminal.serial}")
-        if asked.body:
-            truth = world.truth(json.loads(asked.body).get("client_transaction_id", ""))
-            if "/async/" in asked.target:
-                truth.starts.append(self._address)
-                world.checks.start(truth)
-                truth.refused, truth.end = True, truth.end or "REFUSED"
-            else:
-                truth.lied = True
-        server.answer(409, b'{"type": "TERMINAL", "code": "TER-003", "message": "busy"}')
-
-    def leave(self) -> None:
-        """Withdraw the device."""
-        self._world.air.withdraw(self._name)
-        self._listening.close()
-        way = self._world.network.way(self._address)
-        way.there = False
-        way.cut()
 
 
 #: Seconds after which posd has ended an idle connection from the LAN.
@@ -134,28 +93,22 @@ async def _clock(world: "World", fault: "Fault", sign: int) -> None:
     before = await world.person.call_once("GET", "/v1/clock")
     clocks.error = sign * timedelta(seconds=(400, 5_000, 90_000, 40_000_000)[fault.value % 4])
     clocks.kernel = Kernel.UNSYNCHRONISED
-    began, life = world.now, world.machine.life
+    began, machine, life = world.now, world.machine, world.machine.life
     alone = sum("clock" in kind for kind in world.now_wrong) == 1
     # posd trusts a clock that was behind and jumps ahead, because the jump can be a correction.
     if life and alone and before is not None and before.json.get("sure"):
         await asyncio.sleep(min(fault.seconds, 150.0))
-        await _look_at_clock(world, began, life)
+        if machine.task is not None and machine.started.is_set():
+            state = (await world.person.call("GET", "/v1/clock")).json
+            said = {"older_than_days": world.plan.retention_days or 400}
+            pruned = await world.person.call_once("POST", "/v1/prune", said)
+            jumped = world.now - began >= 120.0 and machine.life == life
+            world.holds(not (jumped and state["sure"]), "posd trusts a clock that jumped two minutes ago")
+            removed = jumped and pruned is not None and pruned.status < 400
+            world.holds(not removed, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
     await asyncio.sleep(max(0.0, began + fault.seconds - world.now))
     clocks.error = timedelta()
     clocks.kernel = Kernel.SYNCHRONISED
-
-
-async def _look_at_clock(world: "World", began: float, life: int) -> None:
-    """Check that the daemon does not trust the clock two minutes after a jump."""
-    if world.machine.task is None or not world.machine.started.is_set():
-        return
-    state = (await world.person.call("GET", "/v1/clock")).json
-    said = {"older_than_days": world.plan.retention_days or 400}
-    pruned = await world.person.call_once("POST", "/v1/prune", said)
-    if world.now - began >= 120.0 and world.machine.life == life:
-        world.holds(not state["sure"], "posd trusts a clock that jumped two minutes ago")
-        refused = pruned is None or pruned.status >= 400
-        world.holds(refused, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
 
 
 async def _reload(world: "World", fault: "Fault") -> None:
@@ -174,20 +127,27 @@ async def _reload(world: "World", fault: "Fault") -> None:
     world.machine.reload()
 
 
+async def _connect(
+    world: "World", origin: str, place: Any, count: int, said: Sequence[bytes], *, reads: bool = True
+) -> list["End"]:
+    """Open connections, and write a text on each."""
+    ends = []
+    for number in range(count):
+        with suppress(OSError):
+            end = await world.network.dial(origin, place, credentials=(3000, 3000, 3000))
+            end.attach(asyncio.Protocol())
+            if not reads:
+                end.pause_reading()
+            end.write(said[number % len(said)])
+            ends.append(end)
+    return ends
+
+
 async def _strangers(world: "World", fault: "Fault") -> None:
     """Open connections from an unknown host of the LAN, and send nonsense or nothing."""
     host = f"10.0.9.{fault.value % 200}"
-    ends = []
-    for number in range(20 + fault.value % 200):
-        with suppress(OSError):
-            end = await world.network.dial(host, (world.network.machine, 8443))
-            end.attach(asyncio.Protocol())
-            end.write(
-                (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40, b"POST /w/x HTTP/1.1\r\ncontent-length: 9")[
-                    number % 4
-                ]
-            )
-            ends.append(end)
+    said = b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40, b"POST /w/x HTTP/1.1\r\ncontent-length: 9"
+    ends = await _connect(world, host, (world.network.machine, 8443), 20 + fault.value % 200, said)
     life = world.machine.life
     await asyncio.sleep(2.0)
     if world.machine.serves(life) and not world.felt("no-descriptors"):
@@ -228,13 +188,40 @@ async def _move(world: "World", fault: "Fault") -> None:
 
 
 async def _twin(world: "World", fault: "Fault") -> None:
-    """Announce another device under a terminal's serial. The device accepts connections."""
-    terminal = _terminal(world, fault)
+    """Announce another device under a terminal's serial. The device accepts connections and refuses requests.
+
+    posd must send nothing to the device while the real terminal replies.
+    """
+    terminal, address = _terminal(world, fault), f"10.0.3.{1 + fault.number % 250}"
     if not terminal.announces:
         return
-    twin = Twin(world, terminal, f"10.0.3.{1 + fault.number % 250}")
+
+    async def handle(asked: Asked, server: Server) -> None:
+        world.note("twin", "called", asked.method, asked.target)
+        world.seen("twin", "called")
+        world.holds(world.disturbed, f"posd sent {asked.target} to a second {terminal.serial}")
+        if asked.body:
+            truth = world.truth(json.loads(asked.body).get("client_transaction_id", ""))
+            if "/async/" in asked.target:
+                truth.starts.append(address)
+                world.checks.start(truth)
+                truth.refused, truth.end = True, truth.end or "REFUSED"
+            else:
+                truth.lied = True
+        server.answer(409, b'{"type": "TERMINAL", "code": "TER-003", "message": "busy"}')
+
+    way, name = world.network.way(address), f"twin-{address}"
+    way.there = True
+    listening = world.network.serve(
+        address, terminal.port, lambda end: world.spawn("call", Server(end).serve(handle), "twin call")
+    )
+    world.air.announce(name, terminal.serial, address, terminal.port)
+    world.seen("twin", "there")
     await asyncio.sleep(fault.seconds)
-    twin.leave()
+    world.air.withdraw(name)
+    listening.close()
+    way.there = False
+    way.cut()
 
 
 async def _crowd(world: "World", fault: "Fault") -> None:
@@ -248,14 +235,7 @@ async def _crowd(world: "World", fault: "Fault") -> None:
         b"\x00\xff\x16\x03 nonsense\r\n\r\n",
         b"GET /v1/transactions HTTP/1.1\r\nhost: posd\r\n\r\n" * 40,
     )
-    ends = []
-    for number in range(20 + fault.value % 400):
-        with suppress(OSError):
-            end = await world.network.dial("crowd", world.machine.socket("till"), credentials=(3000, 3000, 3000))
-            end.attach(asyncio.Protocol())
-            end.pause_reading()
-            end.write(said[number % len(said)])
-            ends.append(end)
+    ends = await _connect(world, "crowd", world.machine.socket("till"), 20 + fault.value % 400, said, reads=False)
     world.seen("crowd", "there")
     await asyncio.sleep(min(fault.seconds, 300.0))
     for end in ends:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
-from tests.simulation import hunt, runs, story, vfs
+from tests.simulation import runs, story, vfs
 from tests.simulation.breaks import BREAKS
 from tests.simulation.runs import Job
 from tests.simulation.world import Result
@@ -44,12 +44,12 @@ def _hunt(names: Sequence[str], payments: int, file: Path | None) -> int:
 
     Return 1 if a fault was not found.
     """
-    rows, code = [hunt.HEAD], 0
+    rows, code = [runs.HEAD], 0
     for name in names:
-        job, made, failure = hunt.hunt(name, payments)
+        job, made, failure = runs.hunt(name, payments)
         run = "" if job is None else f"--replay {job.seed} --size {job.size}, "
         print(f"{name}: {failure} ({run}{made:,} payments)", flush=True)
-        rows.append(hunt.row(name, job, made, failure))
+        rows.append(runs.row(name, job, made, failure))
         code |= job is None
         if file is not None:
             file.write_text("\n".join(rows) + "\n")

@@ -14,33 +14,23 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from types import CodeType, FunctionType
 from typing import Any, Final
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change of one function: a part of the source, and the replacement."""
-
-    function: Any
-    old: str
-    new: str
-
-
 @contextmanager
-def _changed(function: FunctionType, changes: Sequence[Change]) -> Iterator[None]:
+def _changed(function: FunctionType, changes: Sequence[Mapping[str, str]]) -> Iterator[None]:
     """Replace a function for the block, also in modules that have imported the function.
 
     Raise ValueError if the text is not in the function's source.
     """
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:
-        if source.count(change.old) != 1:
-            raise ValueError(f"{function.__qualname__} does not have once: {change.old!r}")
-        source = source.replace(change.old, change.new)
+        if source.count(change["old"]) != 1:
+            raise ValueError(f"{function.__qualname__} does not have once: {change['old']!r}")
+        source = source.replace(change["old"], change["new"])
     names: dict[str, Any] = {}
     exec(compile(source, inspect.getfile(function), "exec"), function.__globals__, names)
     before, broken = function.__code__, _plain(names[function.__name__]).__code__
@@ -72,33 +62,18 @@ def _plain(function: Any) -> FunctionType:
     return function
 
 
-@dataclass(frozen=True)
-class Break:
-    """One mistake: the name, the part of the product, the effect, and the changes."""
-
-    name: str
-    part: str
-    says: str
-    changes: tuple[Change, ...]
-
-
-def _read() -> Iterator[tuple[str, Break]]:
-    for name, row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items():
-        changes = (Change(resolve_name(change["function"]), change["old"], change["new"]) for change in row["changes"])
-        yield name, Break(name, row["part"], row["says"], tuple(changes))
-
-
-#: All breaks, by name.
-BREAKS: Final[Mapping[str, Break]] = dict(_read())
+#: All breaks, by name: the part of the product, the effect (`says`), and the changes. A change has the name of a
+#: function, a part of its source, and the replacement.
+BREAKS: Final[Mapping[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 
 
 @contextmanager
 def applied(name: str) -> Iterator[None]:
     """Apply a mistake to the product of this process for the block. Raise KeyError, ValueError."""
     with ExitStack() as stack:
-        by_function: dict[FunctionType, list[Change]] = {}
-        for change in BREAKS[name].changes:
-            by_function.setdefault(_plain(change.function), []).append(change)
+        by_function: dict[FunctionType, list[Mapping[str, str]]] = {}
+        for change in BREAKS[name]["changes"]:
+            by_function.setdefault(_plain(resolve_name(change["function"])), []).append(change)
         for function, changes in by_function.items():
             stack.enter_context(_changed(function, changes))
         yield

@@ -94,9 +94,8 @@ class Chain(Part):
                 self._links += self._draw()
                 continue
             for other in waiting[1:]:
-                self._till._beside(
-                    self._till._call_once("PUT", f"/v1/transactions/{other.identity}", self._body(other))
-                )
+                path = f"/v1/transactions/{other.identity}"
+                self._till._beside(self._till._call_once("PUT", path, self._body(other)))
             for link in waiting:
                 await self._do(link, alone=len(waiting) == 1)
 
@@ -163,7 +162,7 @@ class Chain(Part):
                 return
             if reply.status in (200, 201):
                 if reply.status == 201:
-                    self._taken(link)
+                    self._judge(link, None)
                 break
             code = reply.json["code"]
             world.seen("problem", f"{code} of {link.kind}")
@@ -175,7 +174,7 @@ class Chain(Part):
                 world.person.look(reply.json["blocking_transaction"])
                 await asyncio.sleep(1.0)  # the operation has ended, but a call for the operation is under way
             else:
-                await self._refused(link, reply, alone=alone)
+                self._refused(link, reply, alone=alone)
                 return
         if world.random("chain-abort", link.identity).random() < 0.1:
             till.world.truth(link.identity).abort_wanted = True
@@ -195,27 +194,23 @@ class Chain(Part):
         if seconds < SOON:
             await asyncio.sleep(seconds + 5.0)
 
-    def _taken(self, link: Link) -> None:
-        """Check that the rules allow an operation that posd accepted."""
+    def _judge(self, link: Link, code: str | None) -> None:
+        """Check that the rules allow the code with which posd refused an operation, or None if posd accepted it."""
         if self._certain():
             wanted = refusals(link, [other for other in self._by_start() if other is not link], repeat=link.repeat)
-            told = f"posd accepted {link.kind} {link.identity} instead of a refusal with {sorted(wanted)}"
-            self.holds(not wanted, told)
+            told = f"posd replied {code} to {link.kind} {link.identity} instead of {sorted(wanted)}"
+            self.holds(code in (wanted or {None}), told)
 
-    async def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
+    def _refused(self, link: Link, reply: Reply, *, alone: bool) -> None:
         """Check a refusal. The rules must allow the refusal, and its cause must exist."""
         link.state = "refused"
-        code = reply.json["code"]
-        checks = self.world.checks
-        checks.refused_start(link.identity, reply)
-        if alone and self._certain():
-            wanted = refusals(link, [other for other in self._by_start() if other is not link], repeat=link.repeat)
-            told = f"posd refused {link.kind} {link.identity} with {code} instead of {sorted(wanted)}"
-            checks.holds(code in wanted, told)
+        self.checks.refused_start(link.identity, reply)
+        if alone:
+            self._judge(link, reply.json["code"])
         known = {other.identity for other in self._links}
         for other in reply.json.get("transactions", ()):
             told = f"posd refused {link.kind} {link.identity} because of {other}, which is in another chain"
-            checks.holds(other in known, told)
+            self.holds(other in known, told)
 
     async def _look(self, link: Link) -> None:
         """Store the outcome of an operation."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 #: Directory of the machines' files, in memory if the system has such a directory.
-MEMORY = Path("/dev/shm")
+MEMORY = SHARED if (SHARED := Path("/dev/shm")).is_dir() else Path(gettempdir())
 #: A database of each released schema.
 RELEASED = Path(__file__).parent.parent / "store" / "released"
 #: Maximum number of events that posd keeps for one payment. The product's own number is larger than the number of
@@ -61,18 +61,14 @@ CHECKPOINTS = (6, 40, 350)
 DATABASE_FILES = ("", "-wal")
 
 
-def _memory() -> Path:
-    return MEMORY if MEMORY.is_dir() else Path(gettempdir())
-
-
 def _prefix(process: int | None) -> str:
     """Return the prefix of the directories of a process's machines. All prefixes have the same length."""
     return f"posd-simulation-{process:07}-"
 
 
 def remove_homes(process: int | None) -> None:
-    """Remove the machines' files of a killed process."""
-    for path in _memory().glob(f"{_prefix(process)}*"):
+    """Remove the files of a process: those of its machines, and the certificates."""
+    for path in MEMORY.glob(f"{_prefix(process)}*"):
         rmtree(path, ignore_errors=True)
 
 
@@ -115,24 +111,11 @@ def prepare_process() -> None:
 @cache
 def certificate_files(made: datetime) -> Path:
     """Make the certificate of a listener, once for each process, because a key takes longer than a payment."""
-    directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory()))
-    _certificates.append(directory)
-    atexit.register(remove_certificates)
+    directory = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=MEMORY))
+    atexit.register(remove_homes, os.getpid())
     with patch.object(issue, "now", lambda: made):
         issue.init(directory / "tls", names=["localhost"], addresses=["10.0.0.2"])
     return directory / "tls"
-
-
-#: Directories with certificates.
-_certificates: list[Path] = []
-
-
-def remove_certificates() -> None:
-    """Remove the certificate files. The next caller makes new files."""
-    atexit.unregister(remove_certificates)
-    while _certificates:
-        rmtree(_certificates.pop(), ignore_errors=True)
-    certificate_files.cache_clear()
 
 
 @dataclass
@@ -164,7 +147,7 @@ class Machine:
 
     def __init__(self, world: "World", text: str) -> None:
         self.loop, self.network, self.random, self.text = world.loop, world.network, world.random("disk"), text
-        self.home = base = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=_memory())).resolve()
+        self.home = base = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=MEMORY)).resolve()
         self._on_line, self._air, self.life = world.line, world.air, 0
         self.clocks = Clocks(self.loop, world.plan.began)
         (base / "state").mkdir()

@@ -1,4 +1,8 @@
-"""Runs of the simulation: seeds, processes that play the runs, and the search for the shortest failing run."""
+"""Runs of the simulation: seeds, processes that play the runs, and two searches.
+
+One search finds the shortest failing run. The other plays seeds with a deliberate fault until a check fails. The same
+run must pass without the fault.
+"""
 
 import multiprocessing
 import os
@@ -10,12 +14,12 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from random import Random
 from typing import Any, Final
 
 from tests.simulation import machine
-from tests.simulation.breaks import applied
+from tests.simulation.breaks import BREAKS, applied
 from tests.simulation.plan import BORN, Plan, make_plan
 from tests.simulation.world import Result, World
 
@@ -29,6 +33,13 @@ SECONDS_FOR_A_SALE, SECONDS_FOR_A_RUN = 2, 120
 _PARTICULARS: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|SN-\d+|\d+"
 )
+#: Sales in a run. A short run finds common faults sooner. A long run finds faults that need many events together.
+HUNT_SIZES: Final = (40, 100, 100, 200)
+#: Longest text of a failure in a document, in characters.
+LONGEST: Final = 110
+_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Head of the table of all findings.
+HEAD: Final = "| fault | part | what it does | payments | seed | what failed first |\n|" + " --- |" * 6
 #: Maximum number of runs in one search for the shortest failing run.
 MOST_RUNS: Final = 60
 
@@ -93,12 +104,12 @@ def play(job: Job) -> Result:
 def play_all(jobs: Iterator[Job]) -> Iterator[tuple[Job, Result]]:
     """Play runs on all processors. Raise BrokenProcessPool if a process dies. Kill the processes at the end."""
     machine.certificate_files(BORN)  # most runs use this certificate, so it is made once for all processes
-    fork, count = multiprocessing.get_context("fork"), len(os.sched_getaffinity(0))
+    fork, workers = multiprocessing.get_context("fork"), len(os.sched_getaffinity(0))
     # the parent decides at Ctrl-C when the processes end
-    pool = ProcessPoolExecutor(count, fork, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    pool = ProcessPoolExecutor(workers, fork, signal.signal, (signal.SIGINT, signal.SIG_IGN))
     processes: list[int] = []
     try:
-        busy = {pool.submit(play, job): job for job in islice(jobs, count)}
+        busy = {pool.submit(play, job): job for job in islice(jobs, workers)}
         while busy:
             processes = [*pool._processes]
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
@@ -156,3 +167,27 @@ def _fewer(plan: Plan, part: str, fails: Callable[[Plan], bool]) -> Plan:
         else:
             size //= 2
     return plan
+
+
+def hunt(name: str, payments: int) -> tuple[Job | None, int, str]:
+    """Run seeds with a break until a check fails or this many payments were made.
+
+    Return the run that found the fault, if any, the number of payments, and the failure.
+    """
+    made = 0
+    sizes = ((seed, Random(f"hunt/{seed}").choice(HUNT_SIZES)) for seed in count())
+    for job, result in play_all(Job(seed, size, mistake=name, unrest=1.0, until_failure=True) for seed, size in sizes):
+        made += result.totals["payments"]
+        if result.failures and not play(replace(job, mistake=None)).failures:
+            return job, made, result.failures[0].splitlines()[-1]
+        if made >= payments:
+            break
+    return None, made, "NOT FOUND"
+
+
+def row(name: str, job: Job | None, payments: int, failure: str) -> str:
+    """Return a finding as a row of a table of Markdown, with a short failure without ids."""
+    said = _ID.sub("ID", failure).replace("|", "\\|")
+    said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
+    seed = "-" if job is None else job.seed
+    return f"| `{name}` | {BREAKS[name]['part']} | {BREAKS[name]['says']} | {payments:,} | {seed} | {said} |"

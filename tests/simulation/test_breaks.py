@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.breaks import BREAKS, applied
-from tests.simulation.hunt import row
-from tests.simulation.runs import Job
+from tests.simulation.runs import Job, row
 
 STALE_READS = """
 from tests.simulation.breaks import applied

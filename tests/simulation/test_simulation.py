@@ -47,7 +47,8 @@ print(json.dumps([runs.play(Job(int(seed), int(sys.argv[1]))).digest for seed in
 @pytest.fixture(scope="module", autouse=True)
 def _certificates() -> Iterator[None]:
     yield
-    machine.remove_certificates()
+    machine.remove_homes(os.getpid())
+    machine.certificate_files.cache_clear()
 
 
 def _digest(seed: int, size: int) -> str:

@@ -6,6 +6,7 @@ truncating, syncing, closing and growing the shared memory. Each replacement cal
 pointers to objects of this module. Therefore a process has one VFS, which is never freed.
 """
 
+import _sqlite3
 import ctypes
 import errno
 import functools
@@ -13,7 +14,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, addressof, byref, c_char_p, c_int, c_int64, c_ssize_t, c_void_p
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -73,16 +73,11 @@ _Methods: Any = c_void_p * 19
 
 def _library() -> ctypes.CDLL:
     """Return the library that the module sqlite3 uses in this process. Raise Unavailable."""
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
-        raise Unavailable("only Linux shows which library has SQLite (/proc/self/maps)")
-    paths = {path: None for line in maps.read_text().splitlines() if "libsqlite3" in (path := line.split()[-1])}
-    if len(paths) != 1:
-        raise Unavailable(f"Python has SQLite built in, or twice ({', '.join(paths) or 'no libsqlite3'})")
-    library = ctypes.CDLL(next(iter(paths)))
-    library.sqlite3_libversion.restype = c_char_p
-    if library.sqlite3_libversion().decode() != sqlite3.sqlite_version:
-        raise Unavailable("the library of SQLite that was found is not the one that Python uses")
+    try:
+        library = ctypes.CDLL(_sqlite3.__file__)  # a look-up also searches the libraries on which the module depends
+        library.sqlite3_vfs_find.restype = c_void_p
+    except (AttributeError, OSError) as error:
+        raise Unavailable(f"the functions of SQLite cannot be called: {error}") from error
     return library
 
 
@@ -91,7 +86,6 @@ class Vfs:
 
     def __init__(self) -> None:
         self._library = _library()
-        self._library.sqlite3_vfs_find.restype = c_void_p
         self._default = self._library.sqlite3_vfs_find(None)
         original = _Vfs.from_address(self._default)
         if c_int.from_address(self._default).value < 3:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 #: The vectors run all code that reads messages of terminals and tills, in any module.
 VECTORS = "tests/vectors/test_vectors.py"
+#: Runs of the whole daemon in virtual time. They reach the use cases.
+SIMULATED = "tests/mutants/simulated.py"
 #: Folders whose tests call posd's parts in their own process.
 FOLDERS = ("core", "services", "store", "terminals", "web")
 PURE = "tests/core/"
@@ -27,7 +29,7 @@ def near(module: str) -> tuple[str, ...]:
         # other tests of the users cannot run in parallel
         if module in names or (file.startswith(PURE) and users & names)
     }
-    return tuple(sorted(found | {VECTORS}))
+    return tuple(sorted(found | {VECTORS, SIMULATED}))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Short runs of the simulation. They reach the use cases, which the other tests near a module call through a process."""
+"""Short runs of the simulation: they reach the use cases, which most tests near a module reach by a process only."""
 
 import pytest
 

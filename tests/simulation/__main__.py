@@ -120,9 +120,8 @@ def _replay(job: Job, *, whole: bool) -> int:
     """Replay one run in this process, and print the failures. `whole`: also print all events of the run."""
     result, plan = runs.play(job), job.plan()
     print(f"seed {job.seed}: {len(plan.sales)} sales at {plan.tills} tills, {len(plan.faults)} faults")
-    print(
-        _line(result.totals, "", int(bool(result.failures))), *result.failures, f"digest    {result.digest}", sep="\n"
-    )
+    line = _line(result.totals, "", int(bool(result.failures)))
+    print(line, *result.failures, f"digest    {result.digest}", sep="\n")
     if whole:
         with job.changed():
             print(story.tell(plan, runs.result_of(plan, story=True), everything=True))

@@ -33,15 +33,6 @@ class Reply:
         return json.loads(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One HTTP request."""
-
-    method: str
-    target: str
-    body: bytes
-
-
 class _Protocol(asyncio.StreamReaderProtocol):
     """Protocol that closes the connection at the end of the peer's data."""
 
@@ -135,7 +126,8 @@ class Stream:
                     self._take(self.last, said.get(b"id", b"").decode(), said[b"data"])
 
 
-Handler = Callable[[Asked, "Server"], Coroutine[Any, Any, None]]
+#: Function that gets the method, the target and the body of a request.
+Handler = Callable[[str, str, bytes, "Server"], Coroutine[Any, Any, None]]
 
 
 class Server:
@@ -155,7 +147,7 @@ class Server:
             first, body = await _message(self.protocol.reader)
         except (EOFError, OSError):
             return
-        await handler(Asked(first[0], first[1], body), self)
+        await handler(first[0], first[1], body, self)
 
     def answer(self, status: int, body: bytes = b"", content_type: str = "application/json") -> None:
         """Send a response, and close."""

@@ -51,27 +51,6 @@ class Stuck(Exception):
     """Error of a loop that makes no progress. Either no timer is set, or time does not advance while the loop runs."""
 
 
-class _Selector:
-    """Selector that advances the clock and never waits for the kernel."""
-
-    def __init__(self, loop: "VirtualLoop") -> None:
-        self._loop = loop
-        self._turns = 0
-
-    def select(self, timeout: float | None) -> list[Any]:
-        """Advance the time to the next timer."""
-        if timeout is None:
-            raise Stuck("no timer is set")
-        if timeout > 0:
-            self._turns = 0
-            self._loop.advance()
-        else:
-            self._turns += 1
-            if self._turns > MOST_TURNS:
-                raise Stuck("the loop turns, and no time passes")
-        return []
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """The event loop. `network` creates the transports."""
 
@@ -81,8 +60,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def __init__(self, network: "Network") -> None:
         super().__init__()
-        self._selector = _Selector(self)
-        self._now = BEGIN
+        self._selector = self
+        self._now, self._turns = BEGIN, 0
         self._clock_resolution = 1e-9
         self.network = network
         network.loop = self
@@ -106,9 +85,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Return the virtual monotonic time, in seconds."""
         return self._now
 
-    def advance(self) -> None:
-        """Advance to the next timer."""
-        self._now = max(self._now, self._scheduled[0].when())
+    def select(self, timeout: float | None) -> list[Any]:
+        """Advance the time to the next timer, as the selector of this loop. It never waits for the kernel."""
+        if timeout is None:
+            raise Stuck("no timer is set")
+        self._turns += 1
+        if timeout > 0:
+            self._turns, self._now = 0, max(self._now, self._scheduled[0].when())
+        if self._turns > MOST_TURNS:
+            raise Stuck("the loop turns, and no time passes")
+        return []
 
     def _process_events(self, _events: list[Any]) -> None:
         """Do nothing. The loop has no events from outside."""

@@ -104,23 +104,19 @@ class End(asyncio.Transport):
         self._network, self._loop, self.way = network, network.loop, way
         self.name, self.peer_name, self.life = name, peer_name, life
         self.family = socket.AF_UNIX if "" in (name, peer_name) else socket.AF_INET
-        self.credentials: tuple[int, int, int] = (0, 0, 0)
-        self.encrypted = False
+        self.credentials, self.encrypted = (0, 0, 0), False
         self.protocol: Any = None
-        self._buffered = False
+        self.assumed: Any = None
         self.peer: End = self
         self.held: list[Any] = []
-        self.ended = self.closing = False
-        self._wrote_eof = self._heard_eof = False
+        self.ended = self.closing = self._wrote_eof = self._heard_eof = False
+        self._buffered = self._paused = self._writing_paused = False
         self.context = contextvars.copy_context()
         self._inbox: deque[Any] = deque()
-        self._paused = False
         self._last_arrival = 0.0
         self._untaken = 0  # Bytes that the peer has not read.
         self._limit = KERNEL_BYTES + 65536
-        self._writing_paused = False
         self._reader: tuple[Callable[..., object], tuple[Any, ...]] | None = None
-        self.assumed: Any = None
 
     # Methods of a socket.
 

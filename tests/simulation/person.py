@@ -81,11 +81,8 @@ class Person(Part):
             if random.random() < 0.15:
                 truth.released = True
                 await self.release(identity)
-            running = any(
-                terminal.running is not None and terminal.running.identity == identity
-                for terminal in self.world.terminals
-            )
-            if running:
+            running = {terminal.running.identity for terminal in self.world.terminals if terminal.running is not None}
+            if identity in running:
                 await asyncio.sleep(30.0)
                 continue
             result = RESULTS[truth.end] if truth.end in FINALS else "not_started"
@@ -96,11 +93,8 @@ class Person(Part):
                 result = "declined" if result == "approved" else "approved"
             # the record comes before the call, because a till may get the result before the operator gets the reply
             truth.words.append(result)
-            reply = await self.call(
-                "POST",
-                f"/v1/transactions/{identity}/resolve",
-                {"result": result, "operator": "P", "note": "by the slip"},
-            )
+            said = {"result": result, "operator": "P", "note": "by the slip"}
+            reply = await self.call("POST", f"/v1/transactions/{identity}/resolve", said)
             if reply.status == 200:
                 self.seen("word", "wrong" if wrong else "right")
                 if random.random() < TERMINAL_SAYS_LATER:

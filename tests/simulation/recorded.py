@@ -48,11 +48,8 @@ class File(platter.File):
 
     def __init__(self, name: str, inode: int = 0, content: bytes = b"") -> None:
         super().__init__(name, content)
-        self.inode = inode
-        self.size = len(content)
-        self.reserved = 0
-        self.recorded = False
-        self.whole = True
+        self.inode, self.size, self.reserved = inode, len(content), 0
+        self.recorded, self.whole = False, True
         self.stat: os.stat_result | None = None  # the content at the end of the process or at the unlink
 
     def write(self, offset: int, data: bytes) -> None:
@@ -78,14 +75,12 @@ class Recorded:
         self.on_operation: Callable[[Kind, str], None] | None = None
         #: Whether the disk is full. On a full disk a file cannot be made or lengthened, and statvfs reports no free
         #: space.
-        self.full = False
-        self.free_bytes = FREE_BYTES
+        self.full, self.free_bytes = False, FREE_BYTES
         #: Exception of `on_operation` inside SQLite. SQLite cannot pass on the exception, so `crash` and the end of the
         #: block raise it.
         self.raised: BaseException | None = None
 
-        self._random = random
-        self._prefix = f"{directory}/"
+        self._random, self._prefix = random, f"{directory}/"
         self._failures: dict[Kind, int] = {}
         #: Function that is called when a fault refuses an operation.
         self.on_failure: Callable[[], None] | None = None
@@ -330,7 +325,7 @@ class Recorded:
         return {name: (names[name].torn(self._random), names[name].stat) for name in sorted(names)}
 
     def _put(self, files: Mapping[str, tuple[bytes, os.stat_result | None]]) -> None:
-        """Replace all files, with owner, mode and times."""
+        """Replace all files, with mode and times."""
         for name, _ in list(self._there()):
             _unlink(self._prefix + name)
         for name, (content, stat) in sorted(files.items()):
@@ -339,8 +334,6 @@ class Recorded:
             path.write_bytes(content)
             path.chmod(0o600 if stat is None else S_IMODE(stat.st_mode))
             if stat is not None:
-                if os.geteuid() == 0:
-                    os.chown(path, stat.st_uid, stat.st_gid)
                 os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 

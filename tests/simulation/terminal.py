@@ -18,7 +18,7 @@ from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.ends import status_of
 from tests.simulation.habits import drawn, weights
-from tests.simulation.http import Asked, Server
+from tests.simulation.http import Server
 from tests.simulation.network import End
 from tests.simulation.part import new_id, within
 from tests.simulation.sending import Payment, Sender, opposite, sent_under
@@ -136,23 +136,23 @@ class Terminal(Sender):
 
     # Starts.
 
-    async def _handle(self, asked: Asked, server: Server) -> None:
-        path = asked.target.partition("?")[0]
-        self.world.note(self.serial, "called", asked.method, path, asked.body)
+    async def _handle(self, method: str, target: str, body: bytes, server: Server) -> None:
+        path = target.partition("?")[0]
+        self.world.note(self.serial, "called", method, path, body)
         if path.endswith("/abort"):
             await self._abort(server)
         elif path.endswith("/transaction_search_online"):
-            await self._search(json.loads(asked.body)["client_transaction_id"], server)
+            await self._search(json.loads(body)["client_transaction_id"], server)
         elif path.endswith("/print"):
-            self._print(json.loads(asked.body), server)
+            self._print(json.loads(body), server)
         elif path.endswith("/print_job"):
-            job = self.jobs.get(asked.target.rpartition("=")[2])
+            job = self.jobs.get(target.rpartition("=")[2])
             server.answer(404 if job is None else 200, b"" if job is None else json.dumps(job).encode())
         else:
-            await self._start(path.rpartition("/")[2], asked, server)
+            await self._start(path.rpartition("/")[2], body, server)
 
-    async def _start(self, operation: str, asked: Asked, server: Server) -> None:
-        request = json.loads(asked.body, parse_float=Decimal)
+    async def _start(self, operation: str, body: bytes, server: Server) -> None:
+        request = json.loads(body, parse_float=Decimal)
         identity = request["client_transaction_id"]
         truth, habit = self.truth(identity), self.world.habit_of(identity)
         truth.starts.append(self.serial)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from posd.clock.rules import Kernel
 from tests.simulation import lives
-from tests.simulation.http import Asked, Server
+from tests.simulation.http import Server
 from tests.simulation.lives import for_a_while
 from tests.simulation.network import Way
 
@@ -196,13 +196,13 @@ async def _twin(world: "World", fault: "Fault") -> None:
     if not terminal.announces:
         return
 
-    async def handle(asked: Asked, server: Server) -> None:
-        world.note("twin", "called", asked.method, asked.target)
+    async def handle(method: str, target: str, body: bytes, server: Server) -> None:
+        world.note("twin", "called", method, target)
         world.seen("twin", "called")
-        world.holds(world.disturbed, f"posd sent {asked.target} to a second {terminal.serial}")
-        if asked.body:
-            truth = world.truth(json.loads(asked.body).get("client_transaction_id", ""))
-            if "/async/" in asked.target:
+        world.holds(world.disturbed, f"posd sent {target} to a second {terminal.serial}")
+        if body:
+            truth = world.truth(json.loads(body).get("client_transaction_id", ""))
+            if "/async/" in target:
                 truth.starts.append(address)
                 world.checks.start(truth)
                 truth.refused, truth.end = True, truth.end or "REFUSED"

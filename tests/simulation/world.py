@@ -74,23 +74,18 @@ class World:
 
     def __init__(self, plan: Plan, *, story: bool = False, until_failure: bool = False) -> None:
         """Create the world. `until_failure`: end the run at the first failed check."""
-        self.plan = plan
-        self.until_failure = until_failure
-        self.network = Network(plan.seed)
+        self.plan, self.until_failure = plan, until_failure
+        self.network, self.air, self.bank = Network(plan.seed), Air(), Bank()
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
-        self.air = Air()
-        self.bank = Bank()
         self.truth = self.bank.of
         self.checks = Checks(self)
         self.holds = self.checks.holds
         self.printed: dict[str, int] = {}
         self.refused: dict[str, None] = {}
         self.backups: list[Path] = []
-        self.slower = 1.0
-        #: Time at which the stopped disk continues.
-        self.still_until = 0.0
-        self._steps = 0
+        #: Factor for the time of disk operations, and time at which the stopped disk continues.
+        self.slower, self.still_until, self._steps = 1.0, 0.0, 0
         self._habits: dict[str, Habit] = {}
         self.met: set[str] = set()
         self._digest = hashlib.sha256()
@@ -289,12 +284,9 @@ class World:
         """Shut the world down, also after a failure."""
         machine, self.until_failure = self.machine, False
         machine.disk.on_operation = None
-        if machine.task is not None and not machine.task.done():
+        if machine.runs:
             machine.disk.dead = True
-            self.network.mute(machine.life)
-            self.loop.end_life(machine.life)
-            self.network.end_life(machine.life)
-            machine.task = None
+            machine.end_quietly()
             machine.disk.crash(power=False)
         for task in asyncio.all_tasks(self.loop):
             task.cancel()

@@ -11,11 +11,10 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Any, Self
 from unittest.mock import patch
 
@@ -35,7 +34,7 @@ _reserve = files.reserve
 
 
 class Disk(Recorded):
-    """The disk. As a context manager, the disk is active for the block. `now`: seconds since 1970, for SQLite.
+    """The disk. `now`: seconds since 1970, for SQLite.
 
     `directory` is resolved, and no file in it is open. Raise vfs.Unavailable if SQLite cannot use the disk.
     """
@@ -45,9 +44,10 @@ class Disk(Recorded):
         self._now = now
         self._device = directory.stat().st_dev
         self._vfs = vfs.shared()
-        self._in_force = ExitStack()
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def active(self) -> Iterator[Self]:
+        """Make SQLite and the module `os` use the disk for the block."""
         self._vfs.install(self, self._random.getrandbits(64), self._now)
         functions: dict[str, Any] = {
             "open": self._opens,
@@ -59,17 +59,12 @@ class Disk(Recorded):
             "unlink": self._unlinks,
             "statvfs": self._tells_size,
         }
-        self._in_force.enter_context(patch.multiple(os, **functions))
-        self._in_force.enter_context(patch.object(files, "reserve", self._reserves))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._in_force.close()
-        self._vfs.remove()
-        if error is None:
-            self._tell_raised()
+        try:
+            with patch.multiple(os, **functions), patch.object(files, "reserve", self._reserves):
+                yield self
+        finally:
+            self._vfs.remove()
+        self._tell_raised()
 
     def open_files(self) -> list[str]:
         """Return the names of the files that SQLite has open."""

@@ -208,7 +208,7 @@ class Machine:
         ):
             self._new_boot()
             try:
-                with self.disk:
+                with self.disk.active():
                     self.disk.on_operation = self._operation
                     try:
                         yield

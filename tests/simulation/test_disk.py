@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -34,22 +34,16 @@ def disk_of(tmp_path: Path) -> Iterator[MakeDisk]:
         vfs.shared()
     except vfs.Unavailable as error:
         pytest.skip(str(error))
-    current: list[Disk] = []
-    numbers = count()
-
-    def end() -> None:
-        while current:
-            current.pop().__exit__(None, None, None)
+    current, numbers = ExitStack(), count()
 
     def make(seed: int) -> Disk:
-        end()
+        current.close()
         directory = tmp_path.resolve() / str(next(numbers))
         directory.mkdir()
-        current.append(Disk(directory, Random(seed)).__enter__())
-        return current[0]
+        return current.enter_context(Disk(directory, Random(seed)).active())
 
-    yield make
-    end()
+    with current:
+        yield make
 
 
 @pytest.fixture

@@ -42,15 +42,8 @@ class Case:
 
     def dump(self) -> str:
         """Return the content of the file."""
-        document = {
-            "format": 1,
-            "kind": self.kind,
-            "about": self.about,
-            "source": self.source,
-            "given": self.given,
-            "expect": self.expect,
-        }
-        return json.dumps(document, indent=2) + "\n"
+        document = {name: getattr(self, name) for name in ("kind", "about", "source", "given", "expect")}
+        return json.dumps({"format": 1} | document, indent=2) + "\n"
 
 
 def load(path: Path) -> Case:

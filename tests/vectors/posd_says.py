@@ -101,14 +101,14 @@ def _starting() -> Transaction:
     )
 
 
+def _shown(after: Transaction) -> dict[str, Any]:
+    attention = sorted(item.code for item in after.attention)
+    return {"phase": after.phase, "status": after.status, "attention": attention}
+
+
 def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     after = apply(_starting(), Attempted(_attempt(given), given.get("errors_in_2xx", False)), NOW)
-    found: dict[str, Any] = {
-        "phase": after.phase,
-        "status": after.status,
-        "outcome": after.outcome.result if after.outcome else None,
-        "attention": sorted(item.code for item in after.attention),
-    }
+    found = _shown(after) | {"outcome": after.outcome.result if after.outcome else None}
     if after.outcome is not None:
         (evidence,) = after.outcome.evidence
         found["evidence"] = evidence.kind
@@ -125,12 +125,10 @@ def _search_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "answer": RESULTS[type(answer)],
         "elements": len(answer.elements) if isinstance(answer, SearchHit) else 0,
-        "after": {
-            "phase": after.phase,
-            "status": after.status,
+        "after": _shown(after)
+        | {
             "outcome": after.outcome.result if after.outcome else None,
             "reference": after.outcome.transaction_reference if after.outcome else None,
-            "attention": sorted(item.code for item in after.attention),
         },
     }
 
@@ -157,14 +155,8 @@ def _taken(own: str | None) -> PrintJob:
 
 
 def _stands(job: PrintJob) -> dict[str, Any]:
-    return {
-        "phase": job.phase,
-        "status": job.status,
-        "decided_by": job.decided_by,
-        "error_code": job.error_code,
-        "error_message": job.error_message,
-        "attention": sorted(item.code for item in job.attention),
-    }
+    names = ("phase", "status", "decided_by", "error_code", "error_message")
+    return {name: getattr(job, name) for name in names} | {"attention": sorted(item.code for item in job.attention)}
 
 
 def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,9 +215,7 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
             after, verdict = advance(after, event, seen=seen, now=NOW)
             verdicts.append(verdict)
     outcome = after.outcome
-    return {
-        "phase": after.phase,
-        "status": after.status,
+    return _shown(after) | {
         "next_step": next_step(after, NOW, GRACE),
         "outcome": outcome
         and {
@@ -236,7 +226,6 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
             "evidence": [item.kind for item in outcome.evidence],
             "supersedes": outcome.supersedes.result if outcome.supersedes else None,
         },
-        "attention": sorted(item.code for item in after.attention),
         "verdicts": verdicts,
     }
 

@@ -11,7 +11,7 @@ import sqlite3
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -42,7 +42,9 @@ from posd.upkeep.restore import Restore
 from tests.simulation.announcements import Heard
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
-from tests.simulation.still import Log, Manager, log_of
+from tests.simulation.still import Log, log_of
+from tests.support.manager import Manager, manager
+from tests.support.standing import fill_manager
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -157,7 +159,10 @@ class Machine:
         self.disk = Disk(base / "state", self.random, lambda: self.clocks.now().timestamp())
         self.task: asyncio.Task[None] | None = None
         self.still_log: Log | None = None
+        #: Service manager, if any, whether it reads, and name -> last value that it has read.
         self.manager: Manager | None = None
+        self.manager_reads, self.heard = True, dict[str, str]()
+        self._opened = ExitStack()
         self._changed = asyncio.Event()
         self._boot = 1
         #: Number of disk operations until the kill, if any.
@@ -217,8 +222,7 @@ class Machine:
             finally:
                 _running.clear()
                 self.log_goes_on()
-                if self.manager is not None:
-                    self.manager.close()
+                self._opened.close()
                 rmtree(self.home, ignore_errors=True)
                 gc.unfreeze()
 
@@ -249,8 +253,7 @@ class Machine:
         line = Line(life, self.loop.time(), level, fields.pop("event"), fields)
         if self.still_log is not None:
             self.still_log.put(line.event)
-        if self.manager is not None:
-            self.manager.read()
+        self.hear()
         if line.event == "posd.started":
             self.started.set()
         self._on_line(line)
@@ -265,9 +268,17 @@ class Machine:
         return (0, None) if log is None else log.end()
 
     def manager_stands_still(self) -> None:
-        """Stop the service manager from reading."""
-        self.manager = self.manager or Manager(self.home)
-        self.manager.stand_still()
+        """Stop the service manager from reading, with a full socket."""
+        self.manager = self.manager or self._opened.enter_context(manager(self.home / "run"))
+        self.manager_reads = False
+        os.environ.update(self.manager.environment)
+        fill_manager(self.manager.environment["NOTIFY_SOCKET"])
+
+    def hear(self) -> None:
+        """Read the messages to the service manager, unless it is stopped."""
+        if self.manager is not None and self.manager_reads:
+            lines = [line.partition("=") for text in self.manager.waiting() for line in text.splitlines()]
+            self.heard |= {name: value for name, _, value in lines}
 
     def _operation(self, _kind: str, _name: str) -> None:
         self._kill_in -= 1

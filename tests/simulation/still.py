@@ -1,18 +1,15 @@
-"""A reader of the log and a service manager that stop reading for a while. The pipe and the socket are real.
+"""A reader of the log that stops reading for a while. The pipe is real.
 
 The product's own writer and its thread write to the pipe. Their work takes no virtual time.
 """
 
 import fcntl
 import os
-import socket
 import threading
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 from posd.logs.output import LogWriter
-from tests.support.standing import fill_manager
 
 #: Maximum number of bytes that wait for the reader beyond the pipe, about the size of a few lines.
 MAX_BYTES = 2048
@@ -74,38 +71,3 @@ class Log:
 def log_of(_process: int) -> Log:
     """Return the log of this process. The thread of the log never ends."""
     return Log()
-
-
-class Manager:
-    """The socket of a service manager, which reads nothing while it is stopped."""
-
-    def __init__(self, home: Path) -> None:
-        self._path = str(home / "run" / "notify.sock")
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        self._socket.bind(self._path)
-        self._still = False
-        #: Name -> last value that the manager has read.
-        self.heard: dict[str, str] = {}
-
-    def stand_still(self) -> None:
-        """Stop reading, with a full socket."""
-        self._still = True
-        os.environ["NOTIFY_SOCKET"] = self._path
-        fill_manager(self._path)
-
-    def read(self) -> None:
-        """Read the arrived messages, unless the manager is stopped."""
-        with suppress(BlockingIOError):
-            while not self._still:
-                for line in self._socket.recv(PIPE_BYTES).decode().splitlines():
-                    name, _, value = line.partition("=")
-                    self.heard[name] = value
-
-    def go_on(self) -> None:
-        """Continue to read."""
-        self._still = False
-        self.read()
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()

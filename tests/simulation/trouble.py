@@ -49,8 +49,8 @@ async def _manager_still(world: "World", fault: "Fault") -> None:
     """Stop the service manager from reading."""
     world.machine.manager_stands_still()
     await asyncio.sleep(fault.seconds)
-    if world.machine.manager is not None:
-        world.machine.manager.go_on()
+    world.machine.manager_reads = True
+    world.machine.hear()
 
 
 async def _link_down(world: "World", fault: "Fault") -> None:

@@ -358,10 +358,9 @@ ca_file = "@HOME@/ca.pem"
         self.checks.nothing_left(terminals, metrics, transactions)
         await machine.stop()
         if machine.manager is not None:
-            machine.manager.read()
-            if machine.manager.heard.get("STOPPING") != "1":
-                told = f"the service manager reads again, and received {machine.manager.heard} without STOPPING=1"
-                self.checks.fail(told)
+            machine.hear()
+            told = f"the service manager reads again, and received {machine.heard} without STOPPING=1"
+            self.holds(machine.heard.get("STOPPING") == "1", told)
         self.checks.disk()
 
     def line(self, line: Any) -> None:

@@ -348,7 +348,7 @@ class Listening:
         self._network, self._place, self.family = network, place, family
         self.life = LIFE.get()
         self._queue: deque[End] = deque()
-        self._waiting: asyncio.Future[None] | None = None
+        self._came = asyncio.Event()
         self._backlog = 0
         #: Handler of each connection, instead of `accept`. Hosts of the simulation use a handler.
         self.handler: Callable[[End], object] | None = None
@@ -384,8 +384,7 @@ class Listening:
         if len(self._queue) >= self._backlog:
             return False
         self._queue.append(end)
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._came.set()
         return True
 
     def remove_reader(self) -> bool:
@@ -408,8 +407,8 @@ class Listening:
             try:
                 return self.accept()
             except BlockingIOError:
-                self._waiting = self._network.loop.create_future()
-                await self._waiting
+                self._came.clear()
+                await self._came.wait()
 
 
 class Network:

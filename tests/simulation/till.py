@@ -119,7 +119,8 @@ class Till(Part):
             identity = basket.ids[-1] if basket.ids else self._next_id(basket)
             step = await self._pay(basket, identity)
             self.world.note(f"till {self.number}", "step", identity, step)
-            if step == "new_id_ok" and len(basket.ids) < TRIES and self._comes_again(basket):
+            again = self.world.random("again", basket.sale.number, len(basket.ids)).random() < 0.6
+            if step == "new_id_ok" and len(basket.ids) < TRIES and again:
                 await asyncio.sleep(2.0)
                 self._next_id(basket)
                 continue
@@ -127,9 +128,6 @@ class Till(Part):
                 await Chain(self, basket).run()
             basket.belief = {"done": "paid", "new_id_ok": "unpaid"}.get(step, "left")
             return
-
-    def _comes_again(self, basket: Basket) -> bool:
-        return self.world.random("again", basket.sale.number, len(basket.ids)).random() < 0.6
 
     async def _pay(self, basket: Basket, identity: str) -> str:
         """Start the payment and wait. Return the till's next step."""
@@ -219,11 +217,8 @@ class Till(Part):
         if blocking in basket.ids and step != "new_id_ok":
             self.seen("second thought", step)
             return step  # the earlier request has ended with another result
-        if code == "sale_conflict" and step == "done":
-            return "new_id_ok"  # the sale was paid on another terminal
-        if code == "sale_conflict" and step == "ask_person":
-            return step  # the end is suspicious, so an operator settles the sale
-        return None
+        # the sale was paid on another terminal, or its end is suspicious, so an operator settles the sale
+        return {"done": "new_id_ok", "ask_person": step}.get(step) if code == "sale_conflict" else None
 
     async def _barge(self, basket: Basket) -> None:
         """Start another payment on the terminal at once, or the same sale on another terminal.

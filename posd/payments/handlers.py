@@ -530,7 +530,9 @@ class TransactionCalls:
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self._grace)
             return streams.HEARTBEAT_SECONDS if left is None else (left + AFTER_THE_GRACE).total_seconds()
-        left = model.wait_left(transaction, now) if model.unaccounted(transaction) else None
+        left = model.grace_left(transaction, now, self._grace) if model.end_unseen(transaction) else None
+        if left is None and model.unaccounted(transaction):
+            left = model.wait_left(transaction, now)
         return None if left is None else (left + AFTER_THE_GRACE).total_seconds()
 
     def _step(self, transaction: model.Transaction, now: datetime) -> NextStep:

@@ -343,9 +343,25 @@ def may_be_paid(transaction: Transaction) -> bool:
     return undecided(transaction) or approved(transaction)
 
 
+def end_unseen(transaction: Transaction) -> bool:
+    """Whether the end of an open transaction may have come without posd's knowledge.
+
+    It is in doubt, or posd could not use a message about it, and a search has not found its state.
+    """
+    if transaction.phase is not Phase.ACTIVE:
+        return transaction.phase is Phase.IN_DOUBT
+    searched = transaction.last_search
+    unread = transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
+    return unread and (searched is None or searched.result is not SearchResult.FOUND)
+
+
 def grace_left(transaction: Transaction, now: datetime, grace: timedelta) -> timedelta | None:
-    """Return the time that is left for a doubt to end by itself, or None if an operator has to check it."""
-    doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
+    """Return the time in which posd may still learn the end by itself, or None if an operator has to check it.
+
+    Only for a transaction whose end is unseen (`end_unseen`).
+    """
+    in_doubt = transaction.phase is Phase.IN_DOUBT
+    doubt = transaction.attention_of(AttentionCode.IN_DOUBT if in_doubt else AttentionCode.QUARANTINED_EVENT)
     if doubt is None:
         return None
     left = grace - (now - parse_iso(doubt.since))
@@ -380,7 +396,7 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
         return NextStep.DONE if outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
     if transaction.released:
         return NextStep.ASK_PERSON  # an operator handles a released transaction
-    if transaction.phase is Phase.IN_DOUBT and grace_left(transaction, now, grace) is None:
+    if end_unseen(transaction) and grace_left(transaction, now, grace) is None:
         return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
         return NextStep.ASK_PERSON  # the event with the reused id was not applied, and may be the final one

@@ -123,6 +123,26 @@ stalled = Input("", lambda transaction: silent(transaction, AttentionCode.STALLE
 not_found = Input("", lambda transaction: searched(transaction, SearchMiss(), NOW))
 no_answer = Input("", lambda transaction: searched(transaction, SearchFailed("it was switched off"), NOW))
 WEEK = timedelta(days=7)
+LATER = GRACE + timedelta(milliseconds=1)
+
+
+@every(
+    ("inputs", "later", "step"),
+    [
+        ((acknowledged, unusable), GRACE, WAIT),  # a search may find the end within the grace
+        ((acknowledged, unusable), LATER, ASK_PERSON),
+        ((acknowledged, unusable, not_found), LATER, ASK_PERSON),
+        ((acknowledged, unusable, no_answer), LATER, ASK_PERSON),
+        ((acknowledged, ack, card, unusable), LATER, ASK_PERSON),
+        ((acknowledged, unusable, found(content(CARD, ACK))), LATER, WAIT),
+        ((acknowledged, unusable, acknowledge(AttentionCode.QUARANTINED_EVENT)), LATER, WAIT),
+        ((acknowledged, unusable, approval), LATER, DONE),
+    ],
+)
+def test_a_message_that_posd_cannot_use_may_be_the_final_one(
+    inputs: tuple[Input, ...], later: timedelta, step: NextStep
+) -> None:
+    assert next_step(after(*inputs), NOW + later, GRACE) is step
 
 
 @every(

@@ -4,38 +4,21 @@ import json
 import os
 import shlex
 import shutil
-import ssl
 import subprocess
 import sys
-import urllib.request
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from posd.cli.main import COMMANDS
+from posd.cli.main import COMMANDS, main
 from tests.cli.conftest import Shop
 from tests.support.commands import PATIENCE, posd
 from tests.support.needs import needs
 
 #: A script for each of bash and zsh. It prints the offered words.
 BASH, ZSH = (Path(__file__).with_name(f"complete.{shell}").read_text() for shell in ("bash", "zsh"))
-
-
-@pytest.fixture
-def payment(shop: Shop) -> Iterator[str]:
-    """Yield an open payment. The payment ends with the test."""
-    identity = str(uuid.uuid4())
-    shop.run("charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait").ends(0)
-    yield identity
-    # The test aborts at the terminal itself, because posd sends no abort for a released payment.
-    trust = ssl.create_default_context(cafile=shop.directory / "terminal" / "tls" / "ca.crt")
-    abort = f"{shop.terminal.base_url}/terminal/v1/abort"
-    with urllib.request.urlopen(abort, context=trust, timeout=PATIENCE) as answer:
-        assert answer.status == 200
-    ended = shop.run("await", identity, "--timeout", str(PATIENCE))
-    assert "canceled" in ended.stdout, ended
 
 
 @pytest.fixture(scope="module")
@@ -74,24 +57,44 @@ def complete(scripts: Path, shell: str, line: str, config: Path | str = "/nonexi
     return [word for word in said.splitlines() if word]
 
 
-@pytest.mark.slow
-def test_bash_completes_commands_options_and_values(scripts: Path) -> None:
+@pytest.mark.slow  # each line runs a shell and a command
+@pytest.mark.parametrize(
+    "shell", ["bash", pytest.param("zsh", marks=needs("zsh")), pytest.param("fish", marks=needs("fish"))]
+)
+def test_a_shell_completes_commands_options_values_and_ids(scripts: Path, shop: Shop, shell: str) -> None:
+    payment = shop.approved("charge", "5")
+    described = {"bash": "", "zsh": f":{shop.serial} charge approved", "fish": f"\t{shop.serial} charge approved"}
+    files = {"bash": ["OPTION -o default"], "zsh": ["FILES"]}
+    found = [word.partition("\t")[0] for word in complete(scripts, shell, "posd tls ")]
+    assert found == (sorted if shell == "fish" else list)(["init", "status", "renew", "ca"])
+    assert complete(scripts, shell, f"posd show {payment[:8]}", shop.config_path) == [payment + described[shell]]
+    if shell in files:
+        assert complete(scripts, shell, "posd restore ") == files[shell]
+
+
+@needs("zsh")
+def test_zsh_accepts_the_script(scripts: Path, tmp_path: Path) -> None:
+    shutil.copy(scripts / "zsh", tmp_path / "_posd")
+    script = f"fpath=({tmp_path} $fpath); autoload -U compinit; compinit -D; print $_comps[posd]"
+    assert run(["zsh", "-f", "-c", script]) == "_posd\n"
+
+
+def offered(line: str, config: Path | str) -> list[str]:
+    """Return the words that `posd` offers to bash at the end of the line."""
+    words = {"COMP_WORDS": f"posd {line}", "COMP_CWORD": str(1 + line.count(" ")), "_POSD_COMPLETE": "bash_complete"}
+    said = CliRunner().invoke(main, [], prog_name="posd", env=words | {"POSD_CONFIG": str(config)})
+    assert said.stderr == ""
+    return [word.partition(",")[2] for word in said.stdout.splitlines() if word]
+
+
+def test_the_data_of_the_daemon_are_offered(shop: Shop, tmp_path: Path) -> None:
+    payment, other = str(uuid.uuid4()), shop.approved("charge", "5")
+    shop.run("charge", "5", "--id", payment, "--metadata", "scenario=by-hand", "--no-wait").ends(0)
+    shop.terminal.wait_for("start", client_transaction_id=payment)
     for line, words in (
         ("", list(COMMANDS)),
-        ("tls ", ["init", "status", "renew", "ca"]),
         ("show --h", ["--history", "--help"]),
         ("list --phase a", ["active"]),
-        ("restore ", ["OPTION -o default"]),
-        ("--config x", ["OPTION -o default"]),
-    ):
-        assert complete(scripts, "bash", f"posd {line}") == words
-
-
-@pytest.mark.slow  # each line runs a shell and a command
-def test_bash_completes_data_of_the_daemon(scripts: Path, shop: Shop, payment: str) -> None:
-    other = "0" if payment[0] != "0" else "1"
-    assert complete(scripts, "bash", "posd show ", shop.config_path)[:1] == [payment]
-    for line, words in (
         *((f"{command} ", [payment]) for command in ("await", "abort", "reconcile", "release", "resolve")),
         (f"abort {payment[:3]}", [payment]),
         (f"abort {other}", []),
@@ -99,40 +102,21 @@ def test_bash_completes_data_of_the_daemon(scripts: Path, shop: Shop, payment: s
         (f"--socket {shop.till_socket} terminals pin ", [shop.serial]),
         ("acknowledge ", []),
     ):
-        assert complete(scripts, "bash", f"posd {line}", shop.config_path) == words
+        assert offered(line, shop.config_path) == words, line
+    assert offered("show ", shop.config_path)[0] == payment
     shop.run("release", payment, "--note", "it hangs").ends(0)
-    assert complete(scripts, "bash", "posd acknowledge ", shop.config_path) == [payment]
-    assert "released" in complete(scripts, "bash", f"posd acknowledge {payment} ", shop.config_path)
+    assert offered("acknowledge ", shop.config_path) == [payment]
+    assert "released" in offered(f"acknowledge {payment} ", shop.config_path)
+    shop.terminal.do("present-card")
+    shop.terminal.do("approve")
+    assert "approved" in shop.run("await", payment, "--timeout", str(PATIENCE)).stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("line", ["posd show ", "posd terminals pin ", "posd acknowledge "])
-def test_without_a_daemon_nothing_is_offered_or_printed(scripts: Path, tmp_path: Path, line: str) -> None:
+def test_without_a_daemon_nothing_is_offered_or_printed(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n')
-    for file in (config, "/nonexistent"):
-        assert complete(scripts, "bash", line, file) == []
-
-
-@pytest.mark.slow
-@needs("zsh")
-def test_zsh_completes_commands(scripts: Path, shop: Shop, payment: str, tmp_path: Path) -> None:
-    assert complete(scripts, "zsh", "posd tls ") == ["init", "status", "renew", "ca"]
-    assert complete(scripts, "zsh", "posd restore ") == ["FILES"]
-    offered = complete(scripts, "zsh", f"posd show {payment[:8]}", shop.config_path)
-    assert offered == [f"{payment}:{shop.serial} charge TERMINAL_ACKNOWLEDGED"]
-    # zsh itself accepts the script.
-    shutil.copy(scripts / "zsh", tmp_path / "_posd")
-    script = f"fpath=({tmp_path} $fpath); autoload -U compinit; compinit -D; print $_comps[posd]"
-    assert run(["zsh", "-f", "-c", script]) == "_posd\n"
-
-
-@pytest.mark.slow
-@needs("fish")
-def test_fish_completes_commands(scripts: Path, shop: Shop, payment: str) -> None:
-    assert set(COMMANDS) <= set(complete(scripts, "fish", "posd "))
-    offered = complete(scripts, "fish", f"posd show {payment[:8]}", shop.config_path)
-    assert offered == [f"{payment}\t{shop.serial} charge TERMINAL_ACKNOWLEDGED"]
+    for line in ("show ", "terminals pin ", "acknowledge ", "print-jobs "):
+        assert offered(line, config) == offered(line, "/nonexistent") == []
 
 
 #: Modules of posd that help and completion of a name need.

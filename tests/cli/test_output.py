@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from posd.base.text import escaped
 from posd.cli.app import times
 from posd.cli.app.output import Output, asked, money, pasted, total
-from posd.cli.app.tables import ASCII, UNICODE, Id, Layout, Number, laid_out, short_ids
+from posd.cli.app.tables import UNICODE, Id, Layout, Number, laid_out, short_ids
 from posd.cli.app.times import TimeCell
 from tests.support import forks
 from tests.support.commands import PATIENCE
@@ -115,22 +115,6 @@ def test_no_line_is_wider_than_the_screen_and_important_text_is_not_broken(room:
         marks = ("!conflicting_final", "!quarantined_event")
         assert {"12345678.99", "approved", "declined", "pre-auth", *ids, *marks} <= words
         assert any(line.rstrip().endswith("sale") for line in lines[:2]) == (room == 200)
-
-
-def test_a_long_serial_keeps_both_its_ends() -> None:
-    for glyphs, cut in ((UNICODE, "…"), (ASCII, "~")):
-        [serial] = [word for line in drawn(80, glyphs) for word in line.split() if word.startswith("P8-")]
-        head, mark, tail = serial.partition(cut)
-        assert (mark, SERIAL.startswith(head), SERIAL.endswith(tail)) == (cut, True, True)
-
-
-def test_numbers_are_aligned_right_and_text_is_broken_between_words() -> None:
-    table = laid_out(("what", "sum"), [("some words that are long", Number("7")), ("x", Number("123.00"))], 22)
-    assert table.head == ["what               sum"]
-    assert table.body == ["some words           7", "that are long", "x               123.00"]
-    rows = [("SN-0001", "-", "x"), ("SN-0002", "", "-")]  # an empty optional column is omitted
-    table = laid_out(("terminal", "ticket", "reference"), rows, 200, Layout(extra=("ticket", "reference")))
-    assert table.head == ["terminal  reference"]
 
 
 def test_short_ids_are_long_enough_to_be_distinct() -> None:

@@ -44,25 +44,6 @@ LISTED = {"transactions": [transaction(attention=[attention("orphan")])], "next_
 DOUBTFUL = transaction(last_search={"at": AT, "result": "none"}, attention=[attention("in_doubt", "lost")])
 
 
-@every(
-    ("line", "reply", "code"),
-    [
-        (f"show {ID}", ENDED["approved"], 0),
-        (f"show {ID} --history", answer({"history": [{"at": AT, "kind": "search", "result": None}]}), 0),
-        ("list --attention", answer(LISTED), 0),
-        (f"reconcile {ID}", ENDED["approved"], 0),
-        (f"reconcile {ID}", ENDED["declined"], 1),
-        ("terminals", answer({"terminals": [LOST]}), 0),
-        (f"print-jobs {JOB} --wait", answer(FAILED), 1),
-        ("quarantine 12", answer(entry(12)), 0),
-    ],
-)
-def test_json_is_exactly_the_document_of_the_api(line: str, reply: Answer, code: int) -> None:
-    done = asked([reply], *shlex.split(line), "--json")
-    assert (done.returncode, done.stdout, done.stderr) == (code, f"{reply.body.decode()}\n", "")
-    assert len(done.calls) == 1
-
-
 WIDE = entry(12345, b"x" * 1_048_576, peer="2001:0db8:85a3:0000:0000:8a2e:0370:7334")
 LONG_JOB = print_job(
     print_job_id=ID, external_reference="2026-11-20/till-3/1042", attention=[attention("print_stuck", "for 300 s")]
@@ -80,16 +61,21 @@ NOTHING_OLD = ANSWERS["prune"]["200"] | {"removed": NOTHING, "kept": {}}
         ("quarantine", [page()], 0, ["The quarantine is empty."]),
         ("quarantine", [page(WIDE, entry(12346))], 0, ["1048576", "7f3c0000 ", "192.168.100.120"]),
         ("terminals", [answer({"terminals": [LOST, CLAIMED]})], 0, ["SN-1: nothing listens there", REASON]),
+        ("list --attention", [answer(LISTED)], 0, [f"posd acknowledge {ID} orphan"]),
+        (f"reconcile {ID}", [ENDED["approved"]], 0, ["approved"]),
+        (f"reconcile {ID}", [ENDED["declined"]], 1, ["declined"]),
+        (f"print-jobs {JOB} --json", [answer(FAILED)], 0, ["out of paper"]),
+        ("quarantine 12", [answer(entry(12))], 0, ["set aside"]),
         ("explain", [], 0, ["posd.cannot_start"]),
         ("explain conflicting_final payments_of_process", [], 0, ["posd acknowledge"]),
         (f"reconcile {ID}", [answer(DOUBTFUL), SURE], 4, ["asking the terminal", f"posd release {ID}"]),
         ("prune", [answer(NOTHING_OLD)], 0, ["There is nothing to remove."]),
     ],
 )
-def test_a_screen_of_80_columns_has_the_important_text(
+def test_a_screen_of_80_columns_has_the_important_text_and_json_is_exactly_the_document_of_the_api(
     line: str, script: list[Answer], code: int, words: list[str]
 ) -> None:
-    check(line, script, code, *words, lacks=["192.0.2.8"], types="n\n")
+    check(line, script, code, *words, lacks=["192.0.2.8"], types="n\n", as_json=len(script) == 1 and line != "prune")
 
 
 @pytest.mark.slow
@@ -234,25 +220,15 @@ def readable(held: socket.socket) -> bool:
                 return True
 
 
-def test_with_an_invalid_configuration_the_daemon_does_not_start_and_all_problems_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tmp_path / "config.toml"
-    posd_process("run", config=config).ends(2, str(config))
-    config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
-    posd_process("run", config=config).ends(2, str(config), "webhooks.listen", "advertise_host")
-    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    seen = posd_on_terminal("--config", str(config), "run", socket=tmp_path / "none")
-    assert "debe ser un texto, y es un n" in seen.screen
-    assert "quiso decir advertise_host?" in seen.screen
-
-
 def test_a_daemon_that_cannot_start_names_on_a_terminal_the_command_that_says_why(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[database]\npath = "/dev/null/posd.db"\n[webhooks]\nlisten = "127.0.0.1:0"\n')
     seen = posd_on_terminal("--config", str(config), "run", socket=tmp_path / "none")
     assert (seen.returncode != 0, "> posd doctor" in seen.screen.splitlines()) == (True, True), seen.screen
     assert "posd doctor" not in posd_process("run", config=config).stderr
+    config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
+    posd("run", config=config).ends(2, str(config), "webhooks.listen", "advertise_host")
+    posd("run", config=tmp_path / "none.toml").ends(2, str(tmp_path / "none.toml"))
 
 
 @every("content", [None, b"[local_api\n", b"\xff\xfe", b"[local_api]\ndirectory = 7\n"])

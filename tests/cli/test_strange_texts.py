@@ -9,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 from click.testing import CliRunner
 
-from posd.cli.app.output import Output
-from posd.cli.app.tables import Layout
 from posd.cli.main import main
-from posd.cli.payments.show import PaymentProgress
 from posd.cli.simulator_screen import as_words
 from tests.cli.watch.shops import identity
 from tests.support.commands import asked
@@ -30,43 +26,6 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-def write_all(output: Output, text: str) -> None:
-    output.line(text, indent=2)
-    output.verbatim(text, text)
-    if not output.rich:  # for programs
-        output.cells((text, text))
-    output.panel(text, [(text, text), ("", text)], "green")
-    output.table((text, "b"), [(text, text), ((text, text), text)], Layout(whole="b"))
-    output.table(("a", "b", "c"), [(text, text, text)], Layout(whole="a", under="c"))
-
-
-@every("text", STRANGE.values(), STRANGE)
-def test_in_a_pipe_a_text_is_one_line_and_on_a_terminal_only_text_and_colours_are_written(text: str) -> None:
-    pipe, screen = io.StringIO(), Screen()
-    write_all(Output(as_json=False, stream=pipe), text)
-    assert_lines(pipe.getvalue(), tabs=True)
-    assert [line.count("\t") for line in pipe.getvalue().splitlines()] == [0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 2, 2]
-    write_all(Output(as_json=False, stream=screen), text)
-    assert_screen(screen.getvalue())
-
-
-def test_a_text_beside_the_result_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(as_json=False).note([f"{name}: {text}" for name, text in STRANGE.items()])
-    written = capsys.readouterr().err
-    assert_lines(written)
-    assert len(written.splitlines()) == len(STRANGE)
-
-
-def test_a_live_line_does_not_control_the_screen() -> None:
-    stream = Screen()
-    progress = PaymentProgress(Output(as_json=False, stream=stream), {**transaction(), "type": "charge"})
-    for text in STRANGE.values():
-        progress.now(text)
-        progress.output.stdout.print(progress._render())
-    assert_screen(stream.getvalue())
-    assert len(stream.getvalue().splitlines()) >= len(STRANGE)
 
 
 ERRORS = [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}]

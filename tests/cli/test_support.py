@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import tarfile
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +16,7 @@ import pytest
 from posd.base.redaction import REDACTED
 from posd.cli.app.context import Context
 from posd.cli.app.private_file import write_private_file
-from posd.cli.operate.support import PARTS, ArchivePart, Machine, Scrubber, _line, archive
+from posd.cli.operate.support import PARTS, Machine, Scrubber, _line
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import (
     DEBUG,
@@ -156,16 +155,6 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
             write_private_file(tmp_path / place, b"x", replaces=False)
     assert (tmp_path / "there").read_text() == "kept"
     assert {item.name for item in tmp_path.iterdir()} == {"there", "dangling"}
-
-
-def test_only_its_owner_can_read_the_archive(tmp_path: Path) -> None:
-    file = tmp_path / "s.tar.gz"
-    parts = [ArchivePart("a.txt", "an a", "aé"), ArchivePart("b.txt", "a b", missing="it is not there")]
-    write_private_file(file, archive(parts, datetime(2026, 11, 20, tzinfo=UTC)), replaces=False)
-    assert (stat.S_IMODE(file.stat().st_mode), list(tmp_path.iterdir())) == (0o600, [file])
-    found = members(file)
-    assert (found.keys(), found["a.txt"]) == ({"contents.txt", "a.txt"}, "aé")
-    assert "  b.txt: it is not there" in found["contents.txt"].splitlines()
 
 
 @pytest.mark.parametrize("broken", ["", "\n[broken"])

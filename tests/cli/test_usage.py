@@ -4,7 +4,6 @@ import re
 import shlex
 import tomllib
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import click
@@ -26,6 +25,7 @@ NAMES = {
     "by_ana": "--operator Ana --note x --yes",
 }
 TABLES = tomllib.loads(Path(__file__).with_name("usage.toml").read_text())
+INVALID = ("", "+1", "1.", ".5", "1e3", "NaN", "Infinity", "1_000", " 1", "1.23456", "1234567890123", "٣", "1\n")
 #: Command line -> words of the message.
 WRONG: dict[str, str] = {
     **TABLES["wrong"],
@@ -34,6 +34,7 @@ WRONG: dict[str, str] = {
         for command in ("reauth", "capture", "tip", "void")
         for rest, words in TABLES["of_derived"].items()
     },
+    **{f"charge '{amount}'": "not an amount" for amount in INVALID},
     **{
         f"{row.command} {'{id}' if row.originals else ''}": "no amount: give AMOUNT"
         for row in OPERATIONS.values()
@@ -70,20 +71,6 @@ def test_a_group_without_a_command_shows_its_help() -> None:
 # Values on the command line are read exactly, or refused with a clear message.
 
 
-@every("text", ["0", "10", "10.5", "11.20", "0.1", "19999999.99", "999999999999.9999", "007.50"])
-def test_an_amount_is_exactly_the_typed_decimal(text: str) -> None:
-    assert str(parameters.amount(text)) == str(Decimal(text))
-
-
-INVALID = ("", "-1", "+1", "1,20", "1.", ".5", "1e3", "NaN", "Infinity", "1_000", " 1", "1.23456", "1234567890123")
-
-
-@every("text", [*INVALID, "٣", "1\n"])
-def test_an_invalid_amount_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="not an amount"):
-        parameters.amount(text)
-
-
 @every(
     ("text", "utc"),
     [
@@ -112,31 +99,3 @@ def test_a_time_has_the_form_of_the_journal() -> None:
     assert yesterday < datetime.now().astimezone().date()
     with pytest.raises(click.BadParameter, match="not a time"):
         parameters.moment("tomorrow")
-
-
-def test_an_amount_is_a_sale_without_tax_or_has_parts_that_are_sent_as_given() -> None:
-    alone = parameters.amounts(Decimal("12.50"), {"iva": None, "subtotal_iva0": None})
-    assert alone == {"subtotal_iva0": Decimal("12.50")}
-    parts = {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")}
-    assert parameters.amounts(None, parts | {"tip": None}) == parts
-    for total, given in ((None, {}), (Decimal(1), {"subtotal_iva0": Decimal(1)})):
-        with pytest.raises(click.UsageError):
-            parameters.amounts(total, given)
-
-
-def read(callback: object, *values: str) -> object:
-    assert callable(callback)
-    return callback(click.Context(click.Command("x")), click.Option(["--x"]), values)
-
-
-def test_a_pair_keeps_everything_after_the_first_equals_sign_and_json_pairs_keep_numbers_exact() -> None:
-    assert read(parameters.pairs, "a=1", "b=x=y", "c=") == {"a": "1", "b": "x=y", "c": ""}
-    values = read(parameters.json_pairs, "is_deferred=true", "rate=10.10", 'name="x"')
-    assert values == {"is_deferred": True, "rate": Decimal("10.10"), "name": "x"}
-    assert isinstance(values, dict)
-    assert str(values["rate"]) == "10.10"
-    for value in ("a", "=1", ""):
-        with pytest.raises(click.BadParameter, match="KEY=VALUE"):
-            read(parameters.pairs, value)
-    with pytest.raises(click.BadParameter, match='name="text"'):
-        read(parameters.json_pairs, "name=text")

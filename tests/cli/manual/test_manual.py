@@ -15,10 +15,8 @@ from manual.markdown import markdown
 from manual.notes import EXITS, FAMILIES
 from manual.pages import Page, pages
 from manual.roff import escaped, man_page, told
-from posd.base.text import Language
 from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import examples, groups
-from posd.cli.explain.catalogue import read
 from posd.cli.explain.command import entries
 from posd.cli.main import COMMANDS, main
 from tests.support.command_lines import parse, words_of
@@ -70,17 +68,6 @@ def test_the_help_has_no_english_sentence_for_a_person_who_reads_spanish(page: P
     words = re.compile(r"(?<!\S)(?:the|of|is|are|and|with|for|from|it)(?!\S)", re.IGNORECASE)
     assert [line for line in shown if words.search(line)] == []
     assert [line for line in english.splitlines() if len(line.split()) > 3 and line in shown] == []
-
-
-def test_each_spanish_text_of_the_help_is_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LC_ALL", "es_EC.UTF-8")
-    runner = CliRunner()
-    shown = "".join(runner.invoke(main, [*page.path[1:], "--help"], prog_name="posd").output for page in PAGES)
-    written = "".join(shown.split())
-    unused = {
-        english for english, spanish in read(Language.ES)["help"].items() if "".join(spanish.split()) not in written
-    }
-    assert unused == set(), "remove the text from [help] of posd/cli/explain/es.toml, or correct it"
 
 
 def test_a_wrong_example_is_found() -> None:

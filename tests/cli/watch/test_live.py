@@ -9,7 +9,7 @@ import select
 import signal
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -27,7 +27,6 @@ from posd.cli.watch.app import RowPage
 from posd.cli.watch.state import Away, ListName, Shop, WatchState
 from posd.cli.watch.texts import lines, rates
 from tests.cli.watch.shops import BUSY, NOW, at, drawn, identity, in_doubt, payment, terminal
-from tests.cli.watch.terminal import seen
 from tests.support import forks
 from tests.support.commands import posd_on_terminal, started_posd
 from tests.support.counter import PATIENCE, Counter, open_counter
@@ -35,6 +34,7 @@ from tests.support.documents import attention, outcome
 from tests.support.pseudo_terminal import OnTerminal, on_terminal
 from tests.support.strange import STRANGE, assert_lines
 from tests.support.tables import there
+from tests.support.watch_screen import seen
 
 #: Escape sequences that begin and end the alternate screen.
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
@@ -375,20 +375,6 @@ def test_each_line_fits_the_screen_and_is_safe_to_write(shop: Shop, columns: int
     for away in (None, Away(shop.version, NOW, NOW)):
         for text in drawn(WatchState(shop, away), 4000):
             assert_lines(text)
-
-
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [
-        (78, ["SN-0001", "charge", "11.20", "[ack]·card·bank·end", "waiting for card"]),
-        (38, ["SN-0001", "11.20", "waiting"]),
-        (18, ["SN-0001"]),
-    ],
-)
-def test_without_room_for_all_columns_the_most_important_stay(columns: int, shown: Sequence[str]) -> None:
-    rows = [row for row in BUSY.rows(NOW) if row.section is ListName.OPEN]
-    written = "\n".join(line.plain for line in lines(ListName.OPEN, rows, columns, NOW))
-    assert [word for word in shown if word not in written] == []
 
 
 @pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])

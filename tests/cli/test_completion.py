@@ -115,7 +115,7 @@ def test_the_data_of_the_daemon_are_offered(shop: Shop, tmp_path: Path) -> None:
 def test_without_a_daemon_nothing_is_offered_or_printed(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n')
-    for line in ("show ", "terminals pin ", "acknowledge ", "print-jobs "):
+    for line in ("show ", "terminals pin ", "acknowledge "):
         assert offered(line, config) == offered(line, "/nonexistent") == []
 
 

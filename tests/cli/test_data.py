@@ -99,21 +99,6 @@ def test_no_output_file_can_have_a_name_that_posd_uses(shop: Shop, command: str,
     assert (done.returncode, contents(shop.home)) == (2, before), done
 
 
-def test_backup_refuses_an_invalid_target(shop: Shop) -> None:
-    (shop.home / "link.db").symlink_to(shop.database)
-    moved = shop.home / "moved.db"
-    shutil.copyfile(shop.database, moved)
-    foreign = shop.home / "foreign.db"
-    with closing(sqlite3.connect(foreign)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("CREATE TABLE mine (x)")
-    before = contents(shop.home)
-    for target in (shop.home, shop.config, moved, foreign, shop.home / "link.db", shop.home / "nowhere" / "b.db"):
-        done = asked(sent(shop), "backup", str(target))
-        assert (done.returncode in (1, 2), str(target) in done.stderr) == (True, True), target
-        assert contents(shop.home) == before, target
-
-
 # Restore.
 
 
@@ -147,17 +132,10 @@ def test_restore_on_a_terminal_shows_the_plan_and_asks(shop: Shop, types: str, c
     assert bool(shop.replaced()) != bool(code)
 
 
-def test_restore_with_yes_does_not_ask(shop: Shop) -> None:
+def test_restore_with_yes_saves_all_readable_data_without_a_question(shop: Shop) -> None:
     shop.damage()
-    seen = restore(shop, str(shop.backup), "--yes")
-    seen.ends(0, "checking the new database", "only in part", lacks=["Do it?"])
-
-
-def test_restore_without_a_backup_saves_all_readable_data(shop: Shop) -> None:
-    shop.damage()
-    warning = "A till that repeats such a call would start it again"
-    words = ("2 payments were taken over", warning, "no callback key")
-    posd("restore", "--without-backup", config=shop.config).ends(0, *words)
+    words = ("checking the new database", "2 payments were taken over", "A till that repeats such a call would start")
+    restore(shop, "--without-backup", "--yes").ends(0, *words, "no callback key", lacks=["Do it?"])
 
 
 @every(

@@ -319,16 +319,6 @@ def test_an_advice_has_valid_commands_and_acknowledges_only_its_code() -> None:
         parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
 
 
-def test_every_text_of_the_catalogue_is_used() -> None:
-    source = "\n".join(file.read_text("utf-8").lower() for file in Path(str(cli.__file__)).parent.rglob("*.py"))
-    said = {**chosen("says"), "report": chosen("report")["says"]}
-    for command, texts in said.items():
-        for name, text in texts.items():
-            assert name in source or name.partition("_")[2] in source or name.split("_")[-1] in source, name
-            for _, field, _, _ in Formatter().parse(text):
-                assert not field or f"{field}=" in source or f'"{field}"' in source, f"{command}.{name}: {field}"
-
-
 # Screens use one language. Each text exists in each language, with the same names in braces.
 
 

@@ -217,14 +217,6 @@ def test_the_table_has_one_row_for_each_job() -> None:
     ]
 
 
-def test_all_asks_page_after_page() -> None:
-    script = [page(STUCK, cursor="c1"), page(COMPLETED)]
-    done, program = (asked(script, "list", "--print-jobs", "--all", *more) for more in ((), ("--json",)))
-    assert (done.calls[1].path, len(done.lines)) == ("/v1/print-jobs?limit=50&cursor=c1", 3)
-    assert program.lines == [reply.body.decode() for reply in script]
-    check("list --print-jobs", script[:1], 0, "--all shows them")
-
-
 def test_a_command_waits_for_the_end_of_a_job() -> None:
     line, waits = f"print-jobs {JOB} --wait", [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202)]
     for end, code in ((COMPLETED, 0), (FAILED, 1)):

@@ -45,6 +45,7 @@ DOUBTFUL = transaction(last_search={"at": AT, "result": "none"}, attention=[atte
 
 
 WIDE = entry(12345, b"x" * 1_048_576, peer="2001:0db8:85a3:0000:0000:8a2e:0370:7334")
+PRINTED = entry(12346, channel="print-jobs", client_transaction_id=None, print_job_id="receipt-1042")
 LONG_JOB = print_job(
     print_job_id=ID, external_reference="2026-11-20/till-3/1042", attention=[attention("print_stuck", "for 300 s")]
 )
@@ -58,13 +59,14 @@ NOTHING_OLD = ANSWERS["prune"]["200"] | {"removed": NOTHING, "kept": {}}
     [
         ("list --print-jobs", [answer({"print_jobs": [], "next_cursor": None})], 0, ["No print jobs."]),
         ("list --print-jobs", [answer({"print_jobs": [LONG_JOB], "next_cursor": None})], 0, [ID[:8]]),
+        ("quarantine", [page(PRINTED)], 0, ["receipt-1042"]),
         ("quarantine", [page()], 0, ["The quarantine is empty."]),
         ("quarantine", [page(WIDE, entry(12346))], 0, ["1048576", "7f3c0000 ", "192.168.100.120"]),
         ("terminals", [answer({"terminals": [LOST, CLAIMED]})], 0, ["SN-1: nothing listens there", REASON]),
         ("list --attention", [answer(LISTED)], 0, [f"posd acknowledge {ID} orphan"]),
         (f"reconcile {ID}", [ENDED["approved"]], 0, ["approved"]),
         (f"reconcile {ID}", [ENDED["declined"]], 1, ["declined"]),
-        (f"print-jobs {JOB} --json", [answer(FAILED)], 0, ["out of paper"]),
+        (f"print-jobs {JOB} --wait --json", [answer(FAILED)], 1, ["out of paper"]),
         ("quarantine 12", [answer(entry(12))], 0, ["set aside"]),
         ("explain", [], 0, ["posd.cannot_start"]),
         ("explain conflicting_final payments_of_process", [], 0, ["posd acknowledge"]),
@@ -76,6 +78,27 @@ def test_a_screen_of_80_columns_has_the_important_text_and_json_is_exactly_the_d
     line: str, script: list[Answer], code: int, words: list[str]
 ) -> None:
     check(line, script, code, *words, lacks=["192.0.2.8"], types="n\n", as_json=len(script) == 1 and line != "prune")
+
+
+QUARANTINED = [page(entry(3), entry(7)), page(entry(9)), page()]
+PRINT_JOBS = [answer({"print_jobs": [FAILED], "next_cursor": cursor}) for cursor in ("c1", None)]
+
+
+@every(
+    ("line", "script", "queries"),
+    [
+        ("quarantine --limit 2", QUARANTINED, ["limit=2&after=0", "limit=2&after=7", "limit=2&after=9"]),
+        ("list --print-jobs --limit 1", PRINT_JOBS, ["limit=1", "limit=1&cursor=c1"]),
+    ],
+)
+def test_all_asks_page_after_page(line: str, script: list[Answer], queries: list[str]) -> None:
+    done, program = (
+        asked(script, *line.split(), "--all", *more).ends(0, lacks=["--all"]) for more in ((), ("--json",))
+    )
+    for calls in (done.calls, program.calls):
+        assert [call.path.split("?")[1] for call in calls] == queries
+    assert program.lines == [reply.body.decode() for reply in script[:2]]
+    check(line, script[:1], 0, "--all")
 
 
 @pytest.mark.slow
@@ -118,17 +141,10 @@ def test_a_long_call_ends_at_its_time_limit(
 # The contract's exit codes, row by row.
 
 
-def test_a_final_payment_exits_by_its_result_and_an_open_one_with_4() -> None:
+def test_an_end_gives_the_exit_code_and_an_open_payment_or_print_job_gives_4() -> None:
     codes = {"approved": 0, "declined": 1, "rejected": 1, "canceled": 1, "not_started": 1, "of_a_later_version": 4}
     assert {result: for_transaction({"outcome": {"result": result}}) for result in codes} == codes
-    assert for_transaction({"outcome": None}) == 4
-
-
-def test_a_print_job_succeeds_only_if_it_is_printed() -> None:
-    ended = {"COMPLETED": 0, "FAILED": 1, None: 1}
-    assert {status: for_print_job({"phase": "final", "status": status}) for status in ended} == ended
-    for phase, status in (("starting", None), ("in_doubt", "PENDING"), ("active", "COMPLETED")):
-        assert for_print_job({"phase": phase, "status": status}) == 4
+    assert for_transaction({"outcome": None}) == for_print_job({"phase": "active", "status": "COMPLETED"}) == 4
 
 
 @every(("code", "row"), PROBLEMS.items())

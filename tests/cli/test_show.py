@@ -180,32 +180,6 @@ def page(*entries: dict[str, Any]) -> Answer:
     return answer({"quarantine": list(entries), "next_after": entries[-1]["id"] if entries else 7})
 
 
-def test_the_table_has_one_row_for_each_message() -> None:
-    printed = {"channel": "print-jobs", "client_transaction_id": None, "print_job_id": "receipt-1042"}
-    wrong = entry(7, reason="not\ta\tJSON text", **printed)
-    done = asked([page(entry(3, b"x" * 1000), wrong, entry(9) | printed | {"print_job_id": None})], "quarantine")
-    assert (done.returncode, done.calls[0].path) == (0, "/v1/quarantine?limit=50&after=0")
-    assert [[row[0], *row[2:]] for row in done.rows] == [
-        ["id", "channel", "about", "peer", "bytes", "reason"],
-        ["3", "payment", ID, "192.168.100.120", "1000", REASON],
-        ["7", "print", "receipt-1042", "192.168.100.120", "2", r"not\ta\tJSON text"],
-        ["9", "print", "-", "192.168.100.120", "2", REASON],
-    ]
-    assert ("posd quarantine 3;" in done.stderr, "--all" in done.stderr) == (True, False)
-
-
-def test_all_asks_for_pages_until_an_empty_one() -> None:
-    script = [page(entry(3), entry(7)), page(entry(9)), page()]
-    done, program = (asked(script, "quarantine", "--all", "--limit", "2", *more) for more in ((), ("--json",)))
-    for calls in (done.calls, program.calls):
-        assert [call.path.split("?")[1] for call in calls] == [f"limit=2&after={after}" for after in (0, 7, 9)]
-    assert [row[0] for row in done.rows[1:]] == ["3", "7", "9"]
-    assert program.lines == [reply.body.decode() for reply in script[:2]]
-    assert "--all" not in done.stderr
-    check("quarantine --limit 2", script[:1], 0, "--all")
-    check("quarantine --all", [page()], 0, as_json=True)
-
-
 @every(
     ("body", "lines"),
     [

@@ -2,16 +2,13 @@
 
 import json
 import shlex
-import time
 import tomllib
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from posd.cli.app.connection import Api, Problem
-from posd.cli.app.outcome import TimedOut, start
 from posd.cli.payments.words import operation
 from tests.support.commands import FILE_TO_PRINT, asked, check, posd
 from tests.support.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
@@ -207,28 +204,11 @@ def test_an_unreadable_response_is_not_a_refusal(line: str, body: bytes) -> None
 # The call that starts a payment.
 
 
-def started(tmp_path: Path, *script: Answer, seconds: float | None = None) -> tuple[Stub, int, list[str]]:
-    """Start a payment. Return the stub, the status of the response or 0 for a refusal, and the reported faults."""
-    away: list[str] = []
-    deadline = None if seconds is None else time.monotonic() + seconds
-    with Stub(tmp_path / "s", list(script)) as stub, Api(stub.socket) as api:
-        try:
-            amount = {"subtotal_iva0": Decimal("10.10")}
-            status = start(api, "/transactions/x", {"amount": amount}, deadline=deadline, away=away.append).status
-        except Problem:
-            status = 0
-    return stub, status, away
-
-
-def test_only_a_start_without_a_response_is_repeated_unchanged_until_the_deadline(tmp_path: Path) -> None:
-    stub, status, away = started(tmp_path, Answer(cut=True), STOPPING, RUNS)
-    assert (status, len(stub.calls), away[1]) == (201, 3, "stopping")
-    assert len({(call.method, call.path, call.body) for call in stub.calls}) == 1
-    for refusal in (problem(409, "terminal_busy", "busy"), STOPPING):
-        stub, status, _ = started(tmp_path, refusal)
-        assert (status, len(stub.calls)) == (0, 1)
-    with pytest.raises(TimedOut):
-        started(tmp_path, Answer(cut=True), seconds=0)
+def test_only_a_start_without_a_response_is_repeated_unchanged_until_the_deadline() -> None:
+    done = asked([Answer(cut=True), STOPPING, *final("charge")], *shlex.split(CHARGE)).ends(0)
+    assert (len(done.calls), len({(call.method, call.path, call.body) for call in done.calls})) == (3, 1)
+    check(CHARGE, [STOPPING], 3)
+    check(f"{CHARGE} --timeout 0", [Answer(cut=True)], 4, MAY_RUN)
 
 
 def test_a_failing_health_is_a_response_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:

@@ -75,6 +75,12 @@ RESTART = "sudo systemctl restart posd"
         (terminal(reachable=False, reason="no answer"), "not well: terminal SN-0001", "no answer: posd doctor"),
         (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
         (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
+        (counters(open_payments=2, in_doubt=1), "not well: payments in doubt", "posd list --phase in_doubt"),
+        (
+            lambda found: found["configuration"].update(refused=REFUSED["configuration"]["refused"]),
+            "not well: configuration",
+            "posd config check && sudo systemctl reload posd",
+        ),
         (counters(attention=2), "not well: attention", "posd list --attention"),
         (counters(print_attention=1), "not well: print attention", "posd list --print-jobs --attention"),
         (lambda found: found.update(backup_at="2026-11-17T03:00:00.000Z"), "not well: backup", BACKUP),
@@ -141,16 +147,6 @@ def test_a_remark_names_its_command_and_is_no_fault(change: Change, label: str, 
     assert headline(document, found) == "posd: all is well"
 
 
-def test_a_payment_in_doubt_is_named() -> None:
-    document = well()
-    counters(open_payments=2, in_doubt=1)(document)
-    found = list(lines(document, [transaction(phase="active", next_step="wait"), transaction()]))
-    wrong = [(line.label, remedy(line.steps)) for line in found if line.wrong]
-    assert ([label for label, _ in wrong], wrong[1][1]) == (["open payments", ""], f"posd reconcile {ID}")
-    for shown in (found, list(lines(document, []))):
-        assert headline(document, shown) == "posd: not well: payments in doubt"
-
-
 def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command() -> None:
     at = iso(datetime.now(UTC) - timedelta(days=7, hours=1))
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
@@ -165,13 +161,6 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
         f"! open payments  1\n!                {ID[:8]}  SN-0001  charge  11.20  no outcome  started 7 days ago  "
         f"needs a person\n                 > posd reconcile {ID}\n"
     ) in seen.stdout
-
-
-def test_a_refused_configuration_is_shown_with_file_line_and_cure() -> None:
-    found = list(lines(REFUSED, []))
-    (wrong,) = (line for line in found if line.wrong)
-    assert "/etc/posd/config.toml:12: webhooks.lissen is not a known key; did you mean listen?" in wrong.text
-    assert remedy(wrong.steps) == "posd config check && sudo systemctl reload posd"
 
 
 def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> None:

@@ -3,7 +3,6 @@
 tests/e2e/test_strange_texts.py tests the commands themselves.
 """
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,6 @@ from tests.support.documents import AT, answer, attention, transaction
 from tests.support.strange import ALL, STRANGE, assert_lines, assert_screen
 from tests.support.stub import Answer, Stub
 from tests.support.tables import every
-
-
-class Screen(io.StringIO):
-    """A stream that reports that it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
 
 ERRORS = [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}]
 #: Replies of another server: problems, and content that is no JSON or not posd's.

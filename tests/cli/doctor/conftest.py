@@ -27,7 +27,6 @@ from tests.support.commands import Done, posd
 from tests.support.counter import in_thread
 from tests.support.daemon import Daemon, toml
 from tests.support.ports import reserve
-from tests.support.tmpfs import skip_without_small_disks
 
 SERIAL = "SN-0001"
 #: A time-out that no test reaches, even on a busy machine.
@@ -150,23 +149,6 @@ def read(done: Done) -> list[Found]:
     return found
 
 
-@contextmanager
-def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
-    """Yield a set-up with copies of shared certificates, because new certificates take long."""
-    shutil.copytree(terminal_directory, home / "terminal")
-    with Terminal(home / "terminal").on() as terminal:
-        made = SetUp(home, terminal, reserve())
-        made.state.mkdir(mode=0o700)
-        shutil.copytree(server_directory, made.state / "tls")
-        with filling(made.database) as filled:
-            filled.pay(1)
-        made.key.write_text(f"{'5a' * 32}\n")
-        for private in (made.database, made.key):
-            private.chmod(0o600)
-        made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
-        yield made
-
-
 @asynccontextmanager
 async def running(setup: SetUp) -> AsyncIterator[Daemon]:
     """Run posd on the set-up for the block."""
@@ -221,15 +203,21 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
-    """Yield a healthy set-up in a directory that all users may enter, with a path short enough for sockets."""
+    """Yield a healthy set-up in a directory that all users may enter, with a path short enough for sockets. The
+    certificates are copies, because new certificates take long.
+    """
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:  # a unit can hide /tmp
         home = Path(name)
         home.chmod(0o755)
-        with healthy(home, *certificates) as made:
+        shutil.copytree(certificates[0], home / "terminal")
+        with Terminal(home / "terminal").on() as terminal:
+            made = SetUp(home, terminal, reserve())
+            made.state.mkdir(mode=0o700)
+            shutil.copytree(certificates[1], made.state / "tls")
+            with filling(made.database) as filled:
+                filled.pay(1)
+            made.key.write_text(f"{'5a' * 32}\n")
+            for private in (made.database, made.key):
+                private.chmod(0o600)
+            made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
             yield made
-
-
-@pytest.fixture(scope="session")
-def small_disks() -> None:
-    """Skip the test if small disks cannot be mounted here."""
-    skip_without_small_disks()

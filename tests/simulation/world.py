@@ -74,7 +74,8 @@ class World:
 
     def __init__(self, plan: Plan, *, story: bool = False, until_failure: bool = False) -> None:
         """Create the world. `until_failure`: end the run at the first failed check."""
-        self.plan, self.until_failure = plan, until_failure
+        self.plan, self.until_failure, self._story = plan, until_failure, story
+        self.result = Result([])
         self.network, self.air, self.bank = Network(plan.seed), Air(), Bank()
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
@@ -87,9 +88,7 @@ class World:
         #: Factor for the time of disk operations, and time at which the stopped disk continues.
         self.slower, self.still_until, self._steps = 1.0, 0.0, 0
         self._habits: dict[str, Habit] = {}
-        self.met: set[str] = set()
         self._digest = hashlib.sha256()
-        self._notes: list[Note] | None = [] if story else None
         self.errors: list[BaseException] = []
         #: Running tasks of the parts -> the part.
         self._parts: dict[asyncio.Task[Any], object] = {}
@@ -100,8 +99,8 @@ class World:
             Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)
             for number in range(plan.tills)
         ]
-        self.tills: list[Till] = []
-        self.person: Person
+        self.tills = [Till(self, number) for number in range(plan.tills)]
+        self.person = Person(self)
         #: The follower of the feed's stream, if any.
         self.follower: Follower | None = None
         #: Kind, effects, terminal ("" for all) and end of each fault. The end is inf during the fault.
@@ -124,12 +123,12 @@ class World:
         """Record an event in the digest, and in the story if a story is wanted."""
         home = str(self.machine.home)  # the paths of the machine's files differ between runs
         self._digest.update(f"{self.now:.6f} {' '.join(_text(item, home) for item in what)}".encode())
-        if self._notes is not None:
-            self._notes.append((self.now, what))
+        if self._story:
+            self.result.notes.append((self.now, what))
 
     def seen(self, what: str, value: str) -> None:
         """Record a situation."""
-        self.met.add(f"{what}: {value}")
+        self.result.seen.add(f"{what}: {value}")
 
     @contextmanager
     def wrong(self, kind: str, effects: Collection[str], who: str = "") -> Iterator[None]:
@@ -271,14 +270,10 @@ class World:
             self.checks.fail(f"no code caught an exception: {context['message']} {context.get('exception')!r}")
         baskets = [basket for till in self.tills for basket in till.baskets]
         payments = sum(len(item.ids) + len(item.links[1:]) for item in baskets if item.sale.manner != "print")
-        return Result(
-            self.checks.failures,
-            self._digest.hexdigest(),
-            self._notes or [],
-            {basket.sale.number: basket.ids for basket in baskets},
-            self.met,
-            Counter(runs=1, payments=payments, lives=self.machine.life, seconds=int(self.now)),
-        )
+        self.result.digest = self._digest.hexdigest()
+        self.result.ids = {basket.sale.number: basket.ids for basket in baskets}
+        self.result.totals.update(runs=1, payments=payments, lives=self.machine.life, seconds=int(self.now))
+        return self.result
 
     def _end(self) -> None:
         """Shut the world down, also after a failure."""
@@ -318,11 +313,9 @@ ca_file = "@HOME@/ca.pem"
     async def _play(self) -> None:
         machine, plan = self.machine, self.plan
         (machine.home / "ca.pem").write_text(authority().cert_pem.bytes().decode())
-        self.person = Person(self)
         for terminal in self.terminals:
             if terminal.announces:
                 terminal.announce()
-        self.tills = [Till(self, number) for number in range(plan.tills)]
         if plan.schema:
             machine.install(plan.schema)
             self.checks.installed()

@@ -1,5 +1,6 @@
 """Checks of the stored data and of the feed: after each end of the daemon, and at the end of the run."""
 
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
@@ -237,10 +238,10 @@ class EndChecks:
             # after a fault of the disk posd repeats the write for a while
             free = failing or held is None or held in open_ones
             self.holds(free, f"the ended payment {held} still holds terminal {terminal['serial']}")
-        for line in metrics.splitlines():
-            if line.startswith("posd_connections{"):
-                name, _, count = line.rpartition(" ")
-                self.holds(int(count) <= 2, f"connections are open after the last call: {name} {count}")
+        counts = re.findall(r"^(posd_connections\{.*) (\d+)$", metrics, re.MULTILINE)
+        self.holds(len(counts) > 1, f"the metrics lack the numbers of connections: {metrics[:300]!r}")
+        for name, count in counts:
+            self.holds(int(count) <= 2, f"connections are open after the last call: {name} {count}")
 
     def end(self, transactions: list[Document]) -> None:
         """Check the end of the run. All faults have ended long ago, and no message is under way."""

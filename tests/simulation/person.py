@@ -26,7 +26,7 @@ SLOW: Final = 0.15
 #: Share of resolved payments whose end the terminal sends afterwards.
 TERMINAL_SAYS_LATER: Final = 0.3
 #: Paths whose replies differ between processes, for example by the certificate's key or by the memory.
-OF_PROCESS: Final = ("/v1/health", "/v1/metrics", "/v1/backup")
+OF_PROCESS: Final = ("/v1/health", "/metrics", "/v1/backup")
 #: Command in a problem's text by which an operator decides which device is a terminal.
 IDENTITY: Final = re.compile(r"posd terminals identity (SN-\d+)")
 

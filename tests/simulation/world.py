@@ -347,7 +347,7 @@ ca_file = "@HOME@/ca.pem"
         health = await self.person.call("GET", "/v1/health")
         self.checks.healthy(health.json)
         terminals = (await self.person.call("GET", "/v1/terminals")).json["terminals"]
-        metrics = (await self.person.call("GET", "/v1/metrics")).body.decode()
+        metrics = (await self.person.call("GET", "/metrics")).body.decode()
         self.checks.nothing_left(terminals, metrics, transactions)
         await machine.stop()
         if machine.manager is not None:

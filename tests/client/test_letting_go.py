@@ -22,6 +22,7 @@ from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Paid, Posd,
 from tests.client.conftest import refused
 from tests.support.shop import Payment, acknowledging, held
 from tests.support.streams import PATIENCE_SECONDS
+from tests.support.waits import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,13 +48,6 @@ WAITS: dict[str, Callable[[AsyncPayment], Awaitable[Any]]] = {
     "outcome with a time-out": lambda payment: payment.outcome(timeout=3600),
     "watch": watched,
 }
-
-
-async def until(what: Callable[[], bool]) -> None:
-    """Poll until a condition of this process is true."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not what():  # noqa: ASYNC110 - no event reports the condition
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.quick(1)

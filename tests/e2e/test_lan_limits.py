@@ -21,6 +21,7 @@ from tests.support import events
 from tests.support.daemon import Daemon
 from tests.support.lan import PATIENCE, SHORT, Lan, answers, head, listening, path_of, request, until_closed
 from tests.support.usage import resident_bytes
+from tests.support.waits import until
 from tests.support.webhooks import parse
 
 
@@ -152,9 +153,7 @@ async def test_memory_is_returned_after_many_connections(home: Path, monkeypatch
         kept = resident_bytes(os.getpid())
         for _ in range(server.TRIM_CONNECTIONS):
             socket.create_connection(("127.0.0.1", lan.port)).close()
-        async with asyncio.timeout(PATIENCE):
-            while resident_bytes(os.getpid()) > kept - FREED // 2:  # noqa: ASYNC110 - no event reports freed memory
-                await asyncio.sleep(0.01)
+        await until(lambda: resident_bytes(os.getpid()) <= kept - FREED // 2)
 
 
 def keep_freed(size: int) -> None:
@@ -192,9 +191,7 @@ async def test_without_file_descriptors_the_listener_waits_and_continues(lan: La
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
         try:
             await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", lan.port))
-            async with asyncio.timeout(PATIENCE):
-                while not lan.noise.counts["accept_failed"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)  # the listener has no event for a failed accept
+            await until(lambda: lan.noise.counts["accept_failed"] > 0)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     identity = str(uuid4())

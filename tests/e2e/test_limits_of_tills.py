@@ -17,6 +17,7 @@ from tests.support.shop import Shop
 from tests.support.streams import Connection, ask
 from tests.support.terminal import scripted_terminal, taking_print
 from tests.support.usage import descriptors
+from tests.support.waits import until
 from tests.support.webhooks import faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -34,9 +35,7 @@ async def metric(posd: Daemon, name: str) -> int:
 
 async def down_to(pid: int, count: int) -> None:
     """Wait until a process has at most this many descriptors."""
-    async with asyncio.timeout(30):
-        while descriptors(pid) > count:  # noqa: ASYNC110 - the kernel reports no closed descriptor
-            await asyncio.sleep(0.01)
+    await until(lambda: descriptors(pid) <= count)
 
 
 async def answered(connections: list[Any]) -> list[tuple[int, Any]]:

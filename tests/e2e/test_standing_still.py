@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -156,6 +156,27 @@ async def _heard_again(posd: Daemon, heard: Manager) -> None:
     fill_manager(heard.environment["NOTIFY_SOCKET"])
 
 
+Peer = AbstractAsyncContextManager[None]
+HALF = b"GET /metrics HTTP/1.1\r\n"
+
+
+def requests_for(path: str) -> bytes:
+    """Return as many requests as posd accepts from a connection at once."""
+    return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() * MAX_AT_ONCE
+
+
+@asynccontextmanager
+async def unread(
+    connecting: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]], sent: bytes
+) -> AsyncIterator[None]:
+    """Send bytes over a connection that is not read."""
+    _, writer = await connecting
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(sent)
+    yield
+    writer.transport.abort()
+
+
 class Counter:
     """A working shop with a terminal for payments, a suspended terminal, and helpers for calls of posd."""
 
@@ -168,17 +189,13 @@ class Counter:
         with self.posd.unread():
             yield
 
-    @asynccontextmanager
-    async def till(self) -> AsyncIterator[None]:
+    def till(self) -> Peer:
         """Run a till that calls repeatedly and reads no response."""
-        async with self._asking(*await _unix(self.posd.till_socket), b"GET /v1/openapi.json"):
-            yield
+        return unread(asyncio.open_unix_connection(self.posd.till_socket), requests_for("/v1/openapi.json"))
 
-    @asynccontextmanager
-    async def operator(self) -> AsyncIterator[None]:
+    def operator(self) -> Peer:
         """Run an operator's program that calls repeatedly and reads no response."""
-        async with self._asking(*await _unix(self.posd.admin_socket), b"GET /v1/status"):
-            yield
+        return unread(asyncio.open_unix_connection(self.posd.admin_socket), requests_for("/v1/status"))
 
     @asynccontextmanager
     async def stream(self) -> AsyncIterator[None]:
@@ -191,23 +208,13 @@ class Counter:
             await asyncio.get_running_loop().sock_sendall(client, head)
             yield
 
-    @asynccontextmanager
-    async def prometheus(self) -> AsyncIterator[None]:
-        """Suspend a scraper after its complete request. The kernel buffers the only response."""
-        async with self._half(*await asyncio.open_connection("127.0.0.1", self.metrics)):
-            yield
+    def prometheus(self) -> Peer:
+        """Suspend a scraper during its request. The response is small, so the kernel buffers it."""
+        return unread(asyncio.open_connection("127.0.0.1", self.metrics), HALF)
 
-    @asynccontextmanager
-    async def stranger(self) -> AsyncIterator[None]:
+    def stranger(self) -> Peer:
         """Suspend a device on the LAN during its request. The response is small."""
-        async with self._half(*await connect(self.posd.port, self.posd.ca)):
-            yield
-
-    @asynccontextmanager
-    async def _half(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-        writer.write(b"GET /metrics HTTP/1.1\r\n")
-        yield
-        writer.transport.abort()
+        return unread(connect(self.posd.port, self.posd.ca), HALF)
 
     @asynccontextmanager
     async def payment_terminal(self) -> AsyncIterator[None]:
@@ -218,25 +225,10 @@ class Counter:
         asking.cancel()
         await asyncio.wait({asking})
 
-    @asynccontextmanager
-    async def _asking(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: bytes
-    ) -> AsyncIterator[None]:
-        """Call repeatedly over a connection that is not read."""
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        assert reader is not None
-        writer.write((line + b" HTTP/1.1\r\nhost: localhost\r\n\r\n") * MAX_AT_ONCE)
-        yield
-        writer.transport.abort()
-
-
-async def _unix(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_unix_connection(str(path))
-
 
 #: Writable descriptor of posd -> the suspended peer. None marks a descriptor of posd itself or of a disk. See
 #: tests/power, tests/simulation and docs/guides/operations.md for these descriptors.
-PEERS: dict[str, tuple[Callable[[Counter], AbstractAsyncContextManager[None]], ...] | None] = {
+PEERS: dict[str, tuple[Callable[[Counter], Peer], ...] | None] = {
     "pipe": (Counter.log,),
     "a client of till.sock": (Counter.till, Counter.stream),
     "a client of admin.sock": (Counter.operator,),

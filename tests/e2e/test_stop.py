@@ -19,6 +19,7 @@ from tests.support.daemon import Daemon, running, toml
 from tests.support.events import body
 from tests.support.shop import held
 from tests.support.terminal import ScriptedTerminal
+from tests.support.waits import until
 
 #: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 15 seconds
 #: or more.
@@ -97,11 +98,7 @@ async def test_a_stop_drains_tills_streams_and_idle_terminals(posd: Daemon, term
 
 async def till_sockets(posd: Daemon, count: int) -> None:
     """Wait until the daemon has this many connections of tills."""
-    assert posd.process is not None
-    async with asyncio.timeout(30):
-        # The count includes the listening socket.
-        while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel reports no connection
-            await asyncio.sleep(0.005)
+    await until(lambda: connections(posd.till_socket) > count)  # the number includes the listening socket
 
 
 def connections(path: Path) -> int:

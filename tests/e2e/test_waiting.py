@@ -17,6 +17,7 @@ from tests.support.shop import Shop
 from tests.support.streams import ask
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
+from tests.support.waits import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,9 +33,7 @@ def sockets(posd: Daemon) -> int:
 
 async def settles(posd: Daemon, count: int) -> None:
     """Wait until the daemon has at most this many connections."""
-    async with asyncio.timeout(30):
-        while sockets(posd) > count:  # noqa: ASYNC110 - the kernel reports no closed connection
-            await asyncio.sleep(0.005)
+    await until(lambda: sockets(posd) <= count)
 
 
 @pytest.mark.parametrize(("timeout", "least"), [("0", 0.0), ("0.2", 0.2)])

@@ -7,10 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
+from posd.payments import rows
+from posd.payments.model import Transaction
 from posd.records.witness import StartedPayment
 from posd.storage import backup
+from posd.storage.connection import connect_reader
 from posd.upkeep.restore import Restore, RestorePlan
 from tests.store.filled import MORNING
+from tests.support.tables import there
 
 NOON = MORNING + timedelta(hours=2)
 OLD_KEY = b"o" * 32
@@ -44,6 +48,10 @@ class State:
 
     def back_up(self) -> None:
         backup.write(self.database, self.copy, [BACKUP_KEY], "2026-11-20T11:00:00.000Z", lambda: False)
+
+    def row(self, identity: str) -> Transaction:
+        with closing(connect_reader(self.database)) as db:
+            return there(rows.get(db, identity))
 
     def names(self) -> set[str]:
         return {path.name for path in self.database.parent.iterdir()}

@@ -165,9 +165,8 @@ def test_the_feed_ends_with_the_state_of_a_payment_whose_backup_row_stays(state:
         filled.event(name(0), FINAL[1])
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        row = rows.get(db, name(0))
         newest = db.execute("SELECT phase, status FROM changes WHERE id = ? ORDER BY seq DESC", (name(0),)).fetchone()
-    assert row is not None
+    row = state.row(name(0))
     assert newest == (row.phase, row.status)
 
 
@@ -218,9 +217,8 @@ def test_a_payment_during_its_start_is_known_and_not_started_again(state: State)
         state.back_up()
         starting = filled.intent(2)
     state.restore()
+    assert state.row(starting).phase is Phase.STARTING, "the next daemon marks it as in doubt, as after any crash"
     with closing(connect_reader(state.database)) as db:
-        found = there(rows.get(db, starting))
-        assert found.phase is Phase.STARTING, "the next daemon marks the payment as in doubt, as after any crash"
         assert rows.lease_holder(db, terminal(2)) == starting
 
 
@@ -261,8 +259,7 @@ def test_a_terminal_released_after_the_backup_is_not_held_again(state: State) ->
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert rows.leases(db) == {}
-        found = there(rows.get(db, stuck))
-        assert found.released
+    assert state.row(stuck).released
 
 
 # Damaged files.
@@ -306,13 +303,12 @@ def test_a_payment_that_lost_only_its_row_is_derived_from_its_events(state: Stat
     assert (prepared.mark.old, prepared.mark.taken_over, prepared.mark.by_id) == (OldFile.DAMAGED, 2, 0)
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        found = there(rows.get(db, paid))
-        assert there(found.outcome).result is Result.APPROVED
         assert journal.final_body(db, paid) == before[paid][4]
-        assert found.terminal == terminal(2)
-        assert found.attention_of(AttentionCode.ORPHAN)
-        active = there(rows.get(db, waiting))
-        assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
+    found, active = state.row(paid), state.row(waiting)
+    assert there(found.outcome).result is Result.APPROVED
+    assert found.terminal == terminal(2)
+    assert found.attention_of(AttentionCode.ORPHAN)
+    assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
 
 
 def test_a_payment_that_has_only_its_id_left_is_in_doubt(state: State) -> None:
@@ -324,9 +320,7 @@ def test_a_payment_that_has_only_its_id_left_is_in_doubt(state: State) -> None:
     prepared = state.restore()
     assert (prepared.mark.taken_over, prepared.mark.by_id) == (1, 1)
     assert_sound(state.database)
-    with closing(connect_reader(state.database)) as db:
-        found = rows.get(db, paid)
-    assert found is not None
+    found = state.row(paid)
     assert (found.phase, found.terminal) == (Phase.IN_DOUBT, "")
     assert {item.code for item in found.attention} == {AttentionCode.IN_DOUBT, AttentionCode.ORPHAN}
     assert found.heard, "an empty search proves nothing"
@@ -339,9 +333,7 @@ def test_the_history_of_a_payment_is_used_if_its_record_is_lost(state: State) ->
         paid = filled.pay(2)
     destroy(state.database, "transactions", "events", "journal")
     state.restore()
-    with closing(connect_reader(state.database)) as db:
-        found = rows.get(db, paid)
-    assert found is not None
+    found = state.row(paid)
     doubt = there(found.attention_of(AttentionCode.IN_DOUBT))
     assert "final, approved" in doubt.detail
     assert (found.terminal, found.created_at) == (terminal(2), "2026-11-20T10:00:07.000Z")
@@ -357,9 +349,7 @@ def test_an_outcome_whose_event_is_lost_stays(state: State) -> None:
     assert verify(state.database, lambda *_: None).counts == {}, "the restore has reported it"
     with closing(connect_reader(state.database)) as db:
         assert [identity for identity, _ in derived_again(db, journal.last_incomplete_rowid(db))] == [name(1)]
-        found = rows.get(db, paid)
-    assert found is not None
-    assert there(found.outcome).result is Result.APPROVED
+    assert there(state.row(paid).outcome).result is Result.APPROVED
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps the outcome"
@@ -382,8 +372,7 @@ def test_a_row_whose_damage_only_its_reader_finds_is_not_taken_over_unchanged(st
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
         for identity, count in ((paid, 4), (torn, 3)):
-            found = there(rows.get(db, identity))
-            assert there(found.outcome).result is Result.APPROVED
+            assert there(state.row(identity).outcome).result is Result.APPROVED
             assert len(journal.events(db, identity)) == count
 
 
@@ -488,10 +477,8 @@ def test_a_backup_or_a_file_of_an_older_schema_is_migrated(
         destroy(state.database, "leases")
     state.restore()
     assert verify(state.database, lambda *_: None).counts == {}
+    assert {state.row(name(number)).phase for number in (1, 2)} == {Phase.FINAL}
     with closing(connect_reader(state.database)) as db:
-        for number in (1, 2):
-            found = there(rows.get(db, name(number)))
-            assert found.phase is Phase.FINAL
         assert derived_again(db, journal.last_incomplete_rowid(db)) == []
     db = open_database(state.database)
     Filled(db, NOON).pay(9)
@@ -633,9 +620,7 @@ def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(st
     assert snapshots(state.database, filled.known) == before
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        found, bare = rows.get(db, name(77)), rows.get(db, name(78))
-        assert found is not None
-        assert bare is not None
+        found, bare = there(rows.get(db, name(77))), there(rows.get(db, name(78)))
         assert (found.phase, found.terminal, found.created_at) == (Phase.IN_DOUBT, "SN-77", at)
         assert (bare.phase, bare.terminal, bare.created_at) == (Phase.IN_DOUBT, "", iso(NOON))
         assert found.attention_of(AttentionCode.ORPHAN)
@@ -652,12 +637,10 @@ def test_if_the_clock_was_behind_a_known_start_the_period_of_missing_records_has
     """When the operator has confirmed the restore, the period has an end, because the clock may be right by then."""
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:
-        missing = marks.missing_records(db, "")
-        assert missing is not None
+        missing = there(marks.missing_records(db, ""))
         assert missing.until == (marks.NOT_KNOWN_YET if at > iso(NOON) else iso(NOON))
         marks.add(db, "2032-01-01T00:00:00.000Z", marks.SEEN, None)
-        missing = marks.missing_records(db, "")
-        assert missing is not None
+        missing = there(marks.missing_records(db, ""))
         assert missing.until == ("2032-01-01T00:00:00.000Z" if at > iso(NOON) else iso(NOON))
 
 
@@ -679,10 +662,8 @@ def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) ->
     state.restore(None, listed(1), listed(2), without=True)
     mark = state.restore(None, listed(1)).mark
     assert (mark.old, mark.ids_taken_over) == (OldFile.READ, 0)
-    with closing(connect_reader(state.database)) as db:
-        found = there(rows.get(db, name(1)))
-        assert there(found.outcome).result is Result.APPROVED
-        assert rows.get(db, name(2)) is not None
+    assert there(state.row(name(1)).outcome).result is Result.APPROVED
+    assert state.row(name(2))
     assert_sound(state.database)
 
 
@@ -699,14 +680,11 @@ def test_a_payment_of_the_replaced_file_is_not_in_doubt_if_the_backup_has_only_i
     state.back_up()
     whole.rename(state.database)
     state.restore()
+    assert there(state.row(name(1)).outcome).result is Result.NOT_STARTED, "the payment is known as never sent"
+    active = state.row(name(2))
+    assert active.acknowledged
+    assert active.phase is Phase.IN_DOUBT, "the replaced file does not have the payment's later state"
     with closing(connect_reader(state.database)) as db:
-        refused, active = rows.get(db, name(1)), rows.get(db, name(2))
-        assert refused is not None
-        assert refused.outcome is not None, "the payment is known as never sent"
-        assert refused.outcome.result is Result.NOT_STARTED
-        assert active is not None
-        assert active.acknowledged
-        assert active.phase is Phase.IN_DOUBT, "the replaced file does not have the payment's later state"
         told = changes.after(db, 0, 100)
         assert all(feed_outcome(db, change, metadata=False) for change in told if change.result is not None)
     assert_sound(state.database)

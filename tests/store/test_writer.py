@@ -17,6 +17,7 @@ from posd.storage.connection import open_database
 from posd.storage.store import Store
 from posd.storage.writer import BatchResult, Checkpoints, DatabaseWriter, WriteBatch
 from tests.support.disk import broken_disk
+from tests.support.waits import until
 
 CHANGE = RecordedChange(1, "t", "transaction", "id", "reason", "active", None, None, ())
 
@@ -431,9 +432,7 @@ async def test_a_wal_that_cannot_be_checkpointed_loses_nothing(store: Store, tmp
 
 async def tried(store: Store) -> None:
     """Wait until a due checkpoint has been made or has failed."""
-    async with asyncio.timeout(20):
-        while store.writer.checkpoints.due() is not None:  # noqa: ASYNC110 - no event reports the end of a checkpoint
-            await asyncio.sleep(0.005)
+    await until(lambda: store.writer.checkpoints.due() is None)
 
 
 def pause(monkeypatch: pytest.MonkeyPatch, seconds: float, functions: int) -> None:

@@ -24,6 +24,7 @@ from posd.terminals.interfaces import Interfaces
 from tests.support.daemon import Daemon, running, toml
 from tests.support.shop import AMOUNT, acknowledging, answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.support.waits import until
 from tests.terminals import announcing
 from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of
 
@@ -197,8 +198,7 @@ async def test_endless_announcements_do_not_fill_the_memory(
                     for packet in malformed(noise()):
                         send(network, packet)
                 await asyncio.sleep(0.01)
-            while discovery.trouble is not None:  # noqa: ASYNC110 - no event reports the start of the browser
-                await asyncio.sleep(0.01)
+        await until(lambda: discovery.trouble is None)
         browsing.cancel()
         await asyncio.wait({browsing})
     assert [line["event"] for line in lines if line["event"] == "discovery.unavailable"]
@@ -238,9 +238,7 @@ async def test_a_stop_at_any_point_of_the_start_closes_the_sockets(home: Path) -
             await asyncio.sleep(0)
         browsing.cancel()
         await asyncio.wait({browsing})
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while descriptors() != before:  # noqa: ASYNC110 - no event reports a closed socket
-            await asyncio.sleep(0.01)
+    await until(lambda: descriptors() == before)
 
 
 async def test_an_announcement_during_the_stop_causes_no_fault(home: Path) -> None:

@@ -24,6 +24,7 @@ from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from tests.support.daemon import toml
+from tests.support.waits import until
 from tests.terminals.announcing import DISCOVERY, TYPE
 
 PATIENCE_SECONDS = 20.0
@@ -71,9 +72,7 @@ async def browsing(home: Path, network: AsyncZeroconf) -> AsyncIterator[Browsing
     task = asyncio.create_task(discovery.run())
     try:
         with capture_logs() as lines:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not any(line["event"] == "discovery.started" for line in lines):  # noqa: ASYNC110 - no event exists
-                    await asyncio.sleep(0.01)
+            await until(lambda: any(line["event"] == "discovery.started" for line in lines))
             yield made
     finally:
         task.cancel()

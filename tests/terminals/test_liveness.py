@@ -16,6 +16,7 @@ from posd.terminals.identity import Proof, Trusted
 from posd.terminals.terminal import AddressChange
 from tests.support.daemon import toml
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.support.waits import until
 
 AT = "2026-11-20T10:00:00.000Z"
 PATIENCE_SECONDS = 60.0
@@ -222,9 +223,7 @@ async def test_a_flapping_announcement_causes_no_flood_of_probes(
         for _ in range(100):
             fleet.withdraw("a")
             announce(fleet, terminal)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while liveness._looks:  # noqa: ASYNC110 - the first probe has reported its result and is about to end
-                await asyncio.sleep(0)
+        await until(lambda: not liveness._looks)  # the first probe has reported its result and is about to end
         assert liveness._timers["SN-1"].when() - asyncio.get_running_loop().time() > 3600.0 / 2
         await visits.at_least(1)
     assert visits.count == 1

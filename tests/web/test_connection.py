@@ -18,6 +18,7 @@ from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.connection import BodyChannel, HttpConnection, HttpExchange
 from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
+from tests.support.waits import until
 from tests.support.webhooks import Answer, parse
 
 #: Maximum duration of a wait, in seconds.
@@ -79,9 +80,7 @@ class House:
 
     async def empty(self) -> None:
         """Wait until no connection is left."""
-        async with asyncio.timeout(PATIENCE):
-            while self.listener.connections:  # noqa: ASYNC110 - no event reports this state
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.listener.connections)
 
     async def connect(self) -> "Client":
         return Client(*await asyncio.open_connection("127.0.0.1", self.listener.port))
@@ -262,6 +261,15 @@ async def hasty(request: pytest.FixtureRequest) -> AsyncIterator[House]:
 
 
 @pytest.fixture
+async def client(house: House) -> AsyncIterator[Client]:
+    """Yield a connection to the house. At the end, close it, and wait until the house has no connection."""
+    client = await house.connect()
+    yield client
+    client.writer.close()
+    await house.empty()
+
+
+@pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time for which a refused sender may continue to send."""
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
@@ -270,9 +278,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 async def served(house: House) -> HttpConnection:
     """Wait until the server reads from a connection, and return it."""
     idle = house.listener.context.idle
-    async with asyncio.timeout(PATIENCE):
-        while not idle:  # noqa: ASYNC110 - no event reports this state
-            await asyncio.sleep(0.001)
+    await until(lambda: bool(idle))
     end: Any = next(iter(idle))
     assert isinstance(end.__self__, HttpConnection)
     return end.__self__
@@ -281,14 +287,11 @@ async def served(house: House) -> HttpConnection:
 # Tests of one request and its pieces.
 
 
-async def test_requests_that_follow_each_other_are_answered(house: House) -> None:
-    client = await house.connect()
+async def test_requests_that_follow_each_other_are_answered(house: House, client: Client) -> None:
     for number in range(3):
         client.send(request(f"/{number}", b"x" * number))
         assert (await client.answer()).body == b"ok"
     await house.hears(("/0", b""), ("/1", b"x"), ("/2", b"xx"))
-    client.writer.close()
-    await house.empty()
 
 
 @pytest.mark.quick(1)
@@ -326,8 +329,7 @@ async def test_an_interrupted_request_reaches_the_app_once_its_head_is_complete(
 
 
 @pytest.mark.parametrize("field", ["expect: 100-continue", "x: y"])
-async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House, field: str) -> None:
-    client = await house.connect()
+async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House, client: Client, field: str) -> None:
     await served(house)
     client.send(head("/", field, "content-length: 10"))
     client.reset()
@@ -336,17 +338,15 @@ async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House,
 
 @pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["no chunk", "too long a chunk"])
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
-async def test_a_broken_body_is_refused_and_reported_to_the_app(house: House, broken: bytes, apart: bool) -> None:
-    client = await house.connect()
+async def test_a_broken_body_is_refused_and_the_app_is_told(
+    house: House, client: Client, broken: bytes, apart: bool
+) -> None:
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:
-        async with asyncio.timeout(PATIENCE):
-            while house.pieces is None:  # noqa: ASYNC110 - no event reports this state
-                await asyncio.sleep(0.001)
+        await until(lambda: house.pieces is not None)
         client.send(broken)
     assert statuses(parse(await client.rest())) == [400]
     await house.hears(("/", None))
-    client.writer.close()
 
 
 async def test_the_method_connect_is_refused(house: House) -> None:
@@ -355,26 +355,21 @@ async def test_the_method_connect_is_refused(house: House) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-async def test_a_client_that_waits_gets_100_continue(house: House, version: str) -> None:
-    client = await house.connect()
+async def test_a_client_that_waits_gets_100_continue(house: House, client: Client, version: str) -> None:
     client.send(head("/", "content-length: 3", "expect: 100-continue", version=version))
     if version == "1.1":
         async with asyncio.timeout(PATIENCE):
             assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.send(b"abc")
     assert (await client.answer()).status == 200
-    client.writer.close()
 
 
-async def test_a_client_that_does_not_wait_gets_no_100_continue(house: House) -> None:
-    client = await house.connect()
+async def test_a_client_that_does_not_wait_gets_no_100_continue(house: House, client: Client) -> None:
     client.send(request("/", b"abc", "expect: 100-continue", "connection: close"))
     assert b" 100 " not in await client.rest()
-    client.writer.close()
 
 
-async def test_a_client_that_waits_behind_another_request_gets_100_continue_in_its_turn(house: House) -> None:
-    client = await house.connect()
+async def test_100_continue_waits_for_the_turn_of_its_request(house: House, client: Client) -> None:
     client.send(request("/wait") + head("/", "content-length: 3", "expect: 100-continue"))
     await house.hears(("/wait", b""))
     house.go.set()
@@ -383,15 +378,13 @@ async def test_a_client_that_waits_behind_another_request_gets_100_continue_in_i
         assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.send(b"abc")
     assert (await client.answer()).status == 200
-    client.writer.close()
 
 
 # Tests of several requests at once.
 
 
-async def test_simultaneous_requests_are_answered_in_order(house: House) -> None:
+async def test_simultaneous_requests_are_answered_in_order(house: House, client: Client) -> None:
     paths = ["/wait", "/a", "/nothing", "/b"]
-    client = await house.connect()
     client.send(b"".join(request(path) for path in paths))
     await house.hears(("/wait", b""))  # the app gets no other request before the response to this request
     house.go.set()
@@ -402,8 +395,7 @@ async def test_simultaneous_requests_are_answered_in_order(house: House) -> None
     assert house.heard[:3] == [("/wait", b""), ("/a", b""), ("/nothing", b"")]
 
 
-async def test_too_many_simultaneous_requests_are_refused(house: House) -> None:
-    client = await house.connect()
+async def test_too_many_simultaneous_requests_are_refused(house: House, client: Client) -> None:
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
     client.send(request("/", b"x") * (MAX_AT_ONCE + 5))
@@ -416,8 +408,7 @@ async def test_too_many_simultaneous_requests_are_refused(house: House) -> None:
     assert house.heard[-2:] == [("/", b"x"), ("/", None)]
 
 
-async def test_an_invalid_request_is_refused_after_the_response_to_the_previous_one(house: House) -> None:
-    client = await house.connect()
+async def test_an_invalid_request_is_refused_after_the_previous_response(house: House, client: Client) -> None:
     client.send(request("/wait") + b"nonsense\r\n\r\n" + request("/a"))
     await house.hears(("/wait", b""))
     house.go.set()
@@ -438,15 +429,12 @@ async def test_nothing_follows_the_last_response(house: House) -> None:
 
 
 @pytest.mark.parametrize("sent", [request("/b", b"abc"), request("/b", b"abc")[:-1]], ids=["whole", "half"])
-async def test_an_app_gets_a_request_whose_client_left_before_its_turn(house: House, sent: bytes) -> None:
-    client = await house.connect()
+async def test_a_request_whose_client_left_before_its_turn_is_heard(house: House, client: Client, sent: bytes) -> None:
     client.send(request("/wait") + sent)
     await house.hears(("/wait", b""))
     (transport,) = house.listener._connections.values()
     client.reset()
-    async with asyncio.timeout(PATIENCE):
-        while transport is not None and not transport.is_closing():  # noqa: ASYNC110 - no event reports this state
-            await asyncio.sleep(0.001)
+    await until(lambda: transport is None or transport.is_closing())
     house.go.set()
     await house.hears(("/wait", b""), ("/b", None))
     await house.empty()
@@ -468,9 +456,8 @@ WRONG: dict[str, tuple[str, bytes, bool]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_a_fault_of_an_app_ends_the_connection(house: House, name: str) -> None:
+async def test_a_fault_of_an_app_ends_the_connection(house: House, client: Client, name: str) -> None:
     path, expected, logged = WRONG[name]
-    client = await house.connect()
     with capture_logs() as lines:
         client.send(request(path))
         received = await client.rest()
@@ -478,18 +465,14 @@ async def test_a_fault_of_an_app_ends_the_connection(house: House, name: str) ->
     assert received.count(b"HTTP/1.1 ") == 1
     assert not received.endswith(b"0\r\n\r\n")  # these bytes are the end marker of a stream
     assert [line["event"] for line in lines] == ["posd.internal_error"] * logged
-    client.writer.close()
-    await house.empty()
 
 
-async def test_messages_of_an_app_after_its_response_are_ignored(house: House) -> None:
-    client = await house.connect()
+async def test_messages_of_an_app_after_its_response_are_ignored(house: House, client: Client) -> None:
     for _ in range(2):
         client.send(request("/twice"))
         assert (await client.answer()).status == 200
     client.writer.write_eof()
     assert await client.rest() == b""
-    client.writer.close()
 
 
 #: Path -> status of a response before the body has arrived.
@@ -499,8 +482,7 @@ BEFORE = {"/refuse": 403, "/early": 413, "/keep": 200, "/return": 500}
 @pytest.mark.parametrize("path", BEFORE)
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("framing", ["content-length: 100000", CHUNKED])
-async def test_a_response_before_the_body_ends_the_connection(house: House, path: str, framing: str) -> None:
-    client = await house.connect()
+async def test_an_early_response_ends_the_connection(house: House, client: Client, path: str, framing: str) -> None:
     client.send(head(path, framing))
     status = (await client.answer()).status
     with suppress(ConnectionError):
@@ -509,8 +491,6 @@ async def test_a_response_before_the_body_ends_the_connection(house: House, path
             await client.writer.drain()
     assert await client.rest() == b""
     assert status == BEFORE[path]
-    client.writer.close()
-    await house.empty()
 
 
 @pytest.mark.parametrize("path", BEFORE)
@@ -520,8 +500,7 @@ async def test_an_app_may_respond_without_reading_an_arrived_body(house: House, 
     assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
 
 
-async def test_a_client_that_leaves_during_its_response_is_not_counted_as_a_fault(house: House) -> None:
-    client = await house.connect()
+async def test_a_client_that_leaves_during_its_response_is_not_counted_as_a_fault(house: House, client: Client) -> None:
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
     client.reset()
@@ -548,18 +527,15 @@ async def test_an_app_that_runs_in_parallel_is_told_when_its_client_leaves() -> 
 # Ends of connections.
 
 
-async def test_a_request_that_is_cut_off_by_the_stop_is_not_counted_as_a_fault(house: House) -> None:
-    client = await house.connect()
+async def test_a_request_that_is_cut_off_by_the_stop_is_not_counted_as_a_fault(house: House, client: Client) -> None:
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
     async with asyncio.timeout(PATIENCE):
         await house.listener.close(0)
     assert not house.noise.counts
-    client.writer.close()
 
 
-async def test_a_stopping_posd_answers_a_request_in_progress(house: House) -> None:
-    client = await house.connect()
+async def test_a_stopping_posd_answers_a_request_in_progress(house: House, client: Client) -> None:
     idle = await house.connect()
     client.send(request("/wait") + request("/a"))
     await house.hears(("/wait", b""))
@@ -570,12 +546,10 @@ async def test_a_stopping_posd_answers_a_request_in_progress(house: House) -> No
     async with asyncio.timeout(PATIENCE):
         await closing
     assert house.heard == [("/wait", b""), ("/a", None)]
-    client.writer.close()
     idle.writer.close()
 
 
-async def test_a_connection_that_is_lost_while_it_is_ended_as_idle_causes_no_fault(house: House) -> None:
-    client = await house.connect()
+async def test_a_connection_lost_while_it_is_ended_as_idle_causes_no_fault(house: House, client: Client) -> None:
     idle = await served(house)
     (transport,) = house.listener._connections.values()
     assert transport is not None
@@ -586,11 +560,9 @@ async def test_a_connection_that_is_lost_while_it_is_ended_as_idle_causes_no_fau
     await house.empty()
     assert ending is not None
     assert ending.exception() is None
-    client.writer.close()
 
 
-async def test_a_request_that_arrives_while_its_connection_is_ended_as_idle_is_answered(house: House) -> None:
-    client = await house.connect()
+async def test_a_request_during_the_end_of_an_idle_connection_is_answered(house: House, client: Client) -> None:
     idle = await served(house)
     client.send(request("/wait"))
     await house.hears(("/wait", b""))
@@ -604,7 +576,6 @@ async def test_a_request_that_arrives_while_its_connection_is_ended_as_idle_is_a
     assert (await client.answer()).status == 200
     idle.end_idle()
     assert await client.rest() == b""
-    client.writer.close()
 
 
 async def test_an_idle_connection_is_ended_in_time_and_leaves_no_timer(hasty: House) -> None:
@@ -661,8 +632,7 @@ def no_garbage() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("name", ENDS)
-async def test_a_closed_connection_leaves_no_garbage(house: House, name: str) -> None:
-    client = await house.connect()
+async def test_a_closed_connection_leaves_no_garbage(house: House, client: Client, name: str) -> None:
     await served(house)
     client.send(ENDS[name])
     client.writer.write_eof()
@@ -674,8 +644,7 @@ async def test_a_closed_connection_leaves_no_garbage(house: House, name: str) ->
 
 @pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("sent", [b"", request("/wait")], ids=["nothing", "a request"])
-async def test_a_connection_that_is_cut_leaves_no_garbage(house: House, sent: bytes) -> None:
-    client = await house.connect()
+async def test_a_connection_that_is_cut_leaves_no_garbage(house: House, client: Client, sent: bytes) -> None:
     await served(house)
     if sent:
         client.send(sent)

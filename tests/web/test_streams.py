@@ -34,6 +34,7 @@ from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 from posd.upkeep import retention
 from tests.support.streams import Connection, Message, ask, messages
+from tests.support.waits import until
 
 #: Maximum duration of a wait, in seconds.
 PATIENCE = 30.0
@@ -82,9 +83,7 @@ class House:
 
     async def empty(self) -> None:
         """Wait until no connection is left."""
-        async with asyncio.timeout(PATIENCE):
-            while self.listener.connections:  # noqa: ASYNC110 - no event reports this state
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.listener.connections)
 
     def held(self) -> int:
         """Return how many bytes asyncio buffers."""
@@ -169,9 +168,7 @@ def numbers(found: list[Message]) -> list[int]:
 
 async def ended(house: House, reason: str, count: int = 1) -> None:
     """Wait until this many streams have ended for this reason."""
-    async with asyncio.timeout(PATIENCE):
-        while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - no event reports this state
-            await asyncio.sleep(0.001)
+    await until(lambda: house.context.streams.ended["feed", reason] >= count)
 
 
 # Slow readers.
@@ -274,9 +271,7 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
-        async with asyncio.timeout(PATIENCE):
-            while not house.held():  # noqa: ASYNC110 - no event reports this state
-                await asyncio.sleep(0.001)
+        await until(lambda: house.held() > 0)
         await house.empty()
     assert house.noise.counts["untaken_answer"] == 1
     assert [line["kind"] for line in lines if line["event"] == "listener.refused"] == ["untaken_answer"]
@@ -331,9 +326,8 @@ async def test_an_unread_last_batch_does_not_count_as_a_delivered_outcome(
 ) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
-    async with asyncio.timeout(PATIENCE):
-        while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - no event exists
-            await asyncio.sleep(0.001)
+    counted = house.context.streams.ended
+    await until(lambda: counted["events", "cut_off"] > 0)
     assert counted["events", "outcome"] == 0
     assert b"event: cut_off" in await slow.reader.read(-1)
     slow.hang_up()
@@ -346,9 +340,7 @@ async def test_unread_responses_of_many_requests_stay_bounded(house: House, monk
     till.writer.transport.pause_reading()  # type: ignore[attr-defined]
     for _ in range(20):
         till.writer.write(b"GET /v1/feed?limit=500 HTTP/1.1\r\nhost: posd\r\n\r\n")
-    async with asyncio.timeout(PATIENCE):
-        while not house.noise.counts["untaken_answer"]:  # noqa: ASYNC110 - no event exists
-            await asyncio.sleep(0.001)
+    await until(lambda: house.noise.counts["untaken_answer"] > 0)
     await house.empty()
     till.hang_up()
 
@@ -373,9 +365,7 @@ async def test_a_stop_of_posd_ends_streams_with_a_reason_and_refuses_new_ones(ho
 
 async def test_a_database_that_cannot_be_read_ends_a_stream_with_a_problem(house: House) -> None:
     async with house.follow() as reader:
-        async with asyncio.timeout(PATIENCE):
-            while not house.reads:  # noqa: ASYNC110 - no event exists
-                await asyncio.sleep(0.001)
+        await until(lambda: bool(house.reads))
         await house.record(1)
         source = messages(reader.reader)
         await anext(source)

@@ -420,6 +420,11 @@ class CallContext:
         self.hub = self._store.hub
         self.streams = Streams(self.hub, self._quotas.reached, self._on_read)
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether the newest write failed, so that posd may be unable to record the end of a payment."""
+        return self._store.write_error is not None
+
     def shows(self, request: Request, approvals: Sequence[str]) -> None:
         """Mark these approvals as read when the client has received the response. `approvals`: ids of the payments."""
         if approvals:

@@ -536,6 +536,8 @@ class TransactionCalls:
         return None if left is None else (left + AFTER_THE_GRACE).total_seconds()
 
     def _step(self, transaction: model.Transaction, now: datetime) -> NextStep:
+        if self.context.is_blind and transaction.phase is not Phase.FINAL:
+            return NextStep.ASK_PERSON
         return model.next_step(transaction, now, self._grace)
 
     def _language_of(self, request: Request) -> Language:

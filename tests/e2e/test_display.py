@@ -1,7 +1,9 @@
 """Texts for the cashier, in every document and stream of a payment, and in the requested language."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ GRACE = 0.5
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """Yield the terminals of a daemon with short limits. Each test pops a terminal."""
-    async with open_counters(5, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
+    async with open_counters(7, f"[reconcile]\nfirst_event_grace_seconds = {GRACE}\n") as counters:
         yield counters
 
 
@@ -173,6 +175,29 @@ async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is
     assert (await payment.get())["last_search"] is None
     search.release.set()
     await payment.end()
+
+
+async def test_a_stream_asks_for_a_person_if_a_refused_message_may_be_the_end(counter: Shop) -> None:
+    payment = await counter.started()
+    counter.terminal.search = search = held(nowhere)
+    async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
+        assert await payment.deliver(b"no JSON") == 400
+        told = [(await anext(source)).json["display"]["code"] for _ in range(3)]
+    assert told == ["present_card", "present_card", "call_supervisor"]
+    search.release.set()
+    await payment.end()
+
+
+async def test_no_customer_is_asked_for_a_card_while_posd_cannot_record_the_end(counter: Shop) -> None:
+    payment = await counter.started()
+    with closing(sqlite3.connect(counter.daemon.database, isolation_level=None)) as foreign:
+        foreign.execute("BEGIN IMMEDIATE")
+        assert await payment.event("TERMINAL_ACKNOWLEDGED") == 503
+        blind = await payment.get()
+        foreign.execute("ROLLBACK")
+    assert (blind["next_step"], blind["display"]["code"]) == ("ask_person", "call_supervisor")
+    await payment.approve()
+    assert (await payment.get())["display"]["code"] == "paid"
 
 
 async def test_after_an_abort_the_display_says_wait_and_posd_searches_soon(counter: Shop) -> None:

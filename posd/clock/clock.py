@@ -96,6 +96,15 @@ class Stretch(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, said_to=said)
         return self
 
+    def touches(self, since: str, until: str) -> bool:
+        """Return whether records between two times can be of this period, by the real time or by the wrong clock."""
+        if self.since < until and (self.until is None or self.until >= since):
+            return True
+        if self.said_from is None or self.said_to is None:
+            return False
+        last = iso(parse_iso(self.said_to) + timedelta(seconds=KEEP_SECONDS))
+        return self.said_from < until and last >= since
+
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
         """Yield ranges of times. A record with a time in such a range may be newer than that time.
 

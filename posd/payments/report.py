@@ -308,7 +308,7 @@ def document(
         unsure=tally.marked["unsure"],
         wrong_clocks=sorted(tally.wrong_clocks),
         attention_elsewhere=sum(identity not in tally.ids for (identity,) in attended),
-        clock_unsure=[item for item in clock if item.since < until and (item.until is None or item.until >= since)],
+        clock_unsure=[item for item in clock if item.touches(since, until)],
         unlisted=tally.number - len(listed),
         payments=listed,
     )

@@ -282,7 +282,8 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     wrong_clocks: Annotated[list[str], Meta(description="terminals that reported an impossible time")]
     attention_elsewhere: Annotated[int, Meta(description="payments outside this report that an operator should check")]
     clock_unsure: Annotated[
-        list[Stretch], Meta(description="parts of the period in which posd did not trust the clock")
+        list[Stretch],
+        Meta(description="times in which posd did not trust the clock, and which are, or were shown as, in the period"),
     ]
     unlisted: Annotated[
         int, Meta(description=f"number of counted payments that are not listed; the limit is {MOST_LISTED}")

@@ -10,7 +10,19 @@ import pytest
 from posd.base.files import login_name, user_name
 from posd.cli.payments.words import meaning
 from tests.support.commands import asked, check, posd
-from tests.support.documents import AT, COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.support.documents import (
+    ANSWERS,
+    AT,
+    COMPLETED,
+    ID,
+    JOB,
+    OTHER_ID,
+    answer,
+    attention,
+    outcome,
+    print_job,
+    transaction,
+)
 from tests.support.stub import Answer, Stub, problem
 from tests.support.tables import every
 
@@ -170,6 +182,15 @@ def test_the_operator_is_the_calling_user_for_any_environment(monkeypatch: pytes
 DOUBTFUL = answer(transaction(attention=[attention("in_doubt", "no answer")]))
 FREED, ENDED = answer(transaction(released=True)), answer(transaction(outcome=APPROVED))
 RELEASE_TEXT = "It does not decide whether the"
+
+
+def test_before_the_clock_is_confirmed_a_person_sees_what_speaks_against_it() -> None:
+    seen, line = answer(ANSWERS["get_clock"]["200"]), "clock confirm --operator Ana"
+    asked_first = ("the clock says", "Does another clock show the same time and day? [y/N]")
+    check(line, [seen], 1, *asked_first, "Nothing was changed.", sent=[("GET", "/clock", None)], types="n\n")
+    confirmed = [("GET", "/clock", None), ("POST", "/clock/confirm", {"operator": "Ana"})]
+    check(line, [seen, seen], 0, *asked_first, sent=confirmed, types="y\n")
+    check(line, [seen], 0, lacks=["[y/N]"], sent=confirmed[1:])
 
 
 def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confirmation() -> None:

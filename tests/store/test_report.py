@@ -27,7 +27,7 @@ from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
 from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported
 from tests.support.slow import examples
-from tests.support.tables import there
+from tests.support.tables import every, there
 
 ZONE = ZoneInfo("America/Guayaquil")
 MOMENTS: list[dict[str, str | None]] = json.loads((Path(__file__).parents[1] / "vectors" / "moments.json").read_text())
@@ -277,6 +277,24 @@ def test_attentions_of_other_days_and_an_untrusted_clock_are_reported(shop: Book
     clock = [Stretch(f"2026-11-{day}T13:00:00.000Z", f"2026-11-{day}T14:00:00.000Z", "step") for day in (19, 20)]
     found = reported(shop, SPAN, NOON, clock=clock)
     assert (found.attention_elsewhere, found.clock_unsure) == (1, clock[1:])
+
+
+@every(
+    ("since", "until", "shown"),
+    [
+        ("2027-01-05", "2027-01-06", ("2026-11-20T09:00:00.000Z", "2026-11-20T10:00:00.000Z")),
+        ("2027-01-05", None, ("2026-11-19T00:00:00.000Z", "2026-11-20T04:50:00.000Z")),
+        ("2026-11-20", None, ("2020-01-01T00:00:00.000Z", "2020-01-01T01:00:00.000Z")),
+        ("2026-11-01", "2026-12-01", (None, None)),
+    ],
+)
+def test_a_day_that_a_wrong_clock_showed_is_marked(
+    shop: Book, since: str, until: str | None, shown: tuple[str | None, str | None]
+) -> None:
+    """The payments of January were filed under the day that the clock showed, so the report of that day says so."""
+    period = Stretch(f"{since}T00:00:00.000Z", until and f"{until}T00:00:00.000Z", "behind", *shown)
+    away = Stretch("2027-01-05T00:00:00.000Z", None, "behind", "2026-11-21T06:00:00.000Z", "2026-11-22T00:00:00.000Z")
+    assert reported(shop, SPAN, NOON, clock=[period, away]).clock_unsure == [period]
 
 
 def test_sums_are_complete_even_if_the_list_is_not(shop: Book, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,14 @@ import click
 
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import ExitCode
-from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, Pair, counted
+from posd.cli.app.lazy import LazyGroup
+from posd.cli.app.output import Output, Pair, aside, counted
+from posd.cli.app.parameters import asks, confirm
 from posd.cli.app.times import in_words, moment
 from posd.cli.explain.catalogue import named, say, translate
 
-SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
 
-
-@click.group(cls=LazyGroup, targets=SUBCOMMANDS, invoke_without_command=True)
+@click.group(cls=LazyGroup, targets={"confirm": "posd.cli.operate.clock:confirm_"}, invoke_without_command=True)
 @json_option
 @click.pass_context
 def clock(ctx: click.Context, output: Output) -> None:
@@ -33,12 +32,12 @@ def clock(ctx: click.Context, output: Output) -> None:
     sys.exit(ExitCode.DONE if reply.body["sure"] else ExitCode.NOT_DONE)
 
 
-@click.command()
+@click.command("confirm")
 @click.option("--operator", required=True, metavar="NAME", help="Name of the person who compared the clock.")
 @click.option("--note", metavar="TEXT", help="How it was compared; posd stores it.")
 @json_option
 @click.pass_context
-def confirm(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
+def confirm_(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
     """Confirm that the clock of this machine is right.
 
     Compare it with another clock first (date -u). Waiting work then continues at once: posd removes for good the
@@ -48,6 +47,9 @@ def confirm(ctx: click.Context, output: Output, operator: str, note: str | None)
         raise click.BadParameter("give the person who compared the clock", param_hint="--operator")
     body = {"operator": operator.strip()} | ({"note": note.strip()} if note and note.strip() else {})
     with connect(ctx) as api:
+        if asks():
+            _show(aside(), api.get("/clock").body)
+            confirm(aside(), "Does another clock show the same time and day?")
         reply = api.post("/clock/confirm", body)
     output.reply(reply, _show)
 

@@ -26,8 +26,8 @@ from posd.cli.report.view import Comparison, ReportView, read_day, span
 
 #: Time-out of the daemon's totals, in seconds: enough for a year of a busy machine.
 READ_SECONDS = 600.0
-#: Limit of a shift's number, far above real numbers.
-MOST_NUMBER = 10**9
+#: Pattern of a shift's number. Its limit is far above real numbers.
+_NUMBER = re.compile("[1-9][0-9]{,8}")
 #: Pattern of a total that the user types for --expect, with or without a currency.
 _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 
@@ -172,7 +172,7 @@ def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None
     if as_table:
         if made["unlisted"]:
             raise click.UsageError(words.unlisted(made))
-        _print(view.write_csv(made))
+        click.echo(view.write_csv(made).encode("utf-8", "replace"), nl=False)
         for doubt in words.clock_doubts(made):
             output.note(doubt, "yellow")
     else:
@@ -184,12 +184,12 @@ def _write(output: Output, made: ReportView, *, as_table: bool, html: str | None
 def _write_page(output: Output, made: ReportView, html: str) -> None:
     from posd.cli.report import page  # here, because the templates take long to import
 
-    text = page.write(made)
+    text = page.write(made).encode("utf-8", "replace")
     if html == "-":
-        _print(text)
+        click.echo(text, nl=False)
         return
     try:
-        write_private_file(Path(html), text.encode("utf-8", "replace"), replaces=True)
+        write_private_file(Path(html), text, replaces=True)
     except OSError as error:
         raise click.UsageError(words.said("not_written", file=html, reason=error.strerror or error)) from error
     output.line(words.said("page_written", file=html, payments=counted(len(made["payments"]), named("payment"))))
@@ -199,9 +199,7 @@ def _write_page(output: Output, made: ReportView, html: str) -> None:
 
 def _shift(which: str | None) -> str | None:
     """Return the value of --shift: a number, or `last`. Raise BadParameter."""
-    if which in (None, "last"):
-        return which
-    if not which.isascii() or not which.isdecimal() or not 0 < int(which) < MOST_NUMBER:
+    if which not in (None, "last") and _NUMBER.fullmatch(which) is None:
         raise click.BadParameter(words.said("no_shift", text=which), param_hint="--shift")
     return which
 
@@ -234,8 +232,3 @@ def _day(text: str, today: date, hint: str) -> date:
         return read_day(text, today)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=hint) from error
-
-
-def _print(text: str) -> None:
-    """Print a text to stdout without changes."""
-    click.echo(text.encode("utf-8", "replace"), nl=False)

@@ -178,8 +178,11 @@ def wrong_clocks(report: ReportView) -> str:
 
 def clock_doubts(report: ReportView) -> list[str]:
     """Return a sentence for each period in which posd did not trust the clock."""
-    periods = [[at and time(report.local(at)) for at in (one["since"], one["until"])] for one in report["clock_unsure"]]
-    return [said("clock_doubt" if end else "clock_doubt_open", since=begin, until=end) for begin, end in periods]
+    names = ("since", "until", "said_from", "said_to")
+    periods = [{name: one[name] and time(report.local(one[name])) for name in names} for one in report["clock_unsure"]]
+    doubts = [said("clock_doubt" if one["until"] else "clock_doubt_open", **one) for one in periods]
+    shown = [said("clock_showed", **one) if one["said_from"] else "" for one in periods]
+    return [f"{doubt} {times}".rstrip() for doubt, times in zip(doubts, shown, strict=True)]
 
 
 def notes(row: Row) -> list[str]:

@@ -19,6 +19,9 @@ import trustme
 from hypothesis import HealthCheck, settings
 
 from tests.support import forks, leftovers
+from tests.support.tmpfs import small_disks
+
+__all__ = ["small_disks"]
 
 # the duration of an example depends on the machine, not on posd
 settings.register_profile(

@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from posd.tls import issue
 from tests.support.daemon import Daemon, toml
 from tests.support.manager import passed_socket
 from tests.support.tables import there
 from tests.support.terminal import ScriptedTerminal
-from tests.support.tmpfs import skip_without_small_disks
 
 #: Script that mounts the directory read-only at $2, and only the socket at $3.
 CONTAINER = """
@@ -67,14 +64,8 @@ def container(home: Path, run: Path) -> Iterator[Container]:
         yield Container(process)
 
 
-@pytest.fixture(scope="module")
-def mounts() -> None:
-    """Skip the test if this user may not mount in its own namespace."""
-    skip_without_small_disks()
-
-
 async def test_after_a_restart_a_mounted_directory_reaches_posd_and_a_mounted_socket_does_not(
-    mounts: None, posd: Daemon, home: Path
+    small_disks: None, posd: Daemon, home: Path
 ) -> None:
     with container(home, posd.till_socket.parent) as inside:
         assert inside.calls() == ["200", "200"]
@@ -83,7 +74,7 @@ async def test_after_a_restart_a_mounted_directory_reaches_posd_and_a_mounted_so
 
 
 async def test_after_a_restart_both_reach_posd_if_systemd_holds_the_socket(
-    mounts: None, home: Path, terminal: ScriptedTerminal
+    small_disks: None, home: Path, terminal: ScriptedTerminal
 ) -> None:
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

@@ -13,7 +13,8 @@ from posd.base.ids import Channel
 from tests.support.events import body
 from tests.support.https import post, send
 from tests.support.shop import Payment, Shop, quiet
-from tests.support.webhooks import Answer, address, attention, deliver, everything, faults, parse
+from tests.support.streams import Reply
+from tests.support.webhooks import address, attention, deliver, everything, faults, parse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,7 +97,7 @@ async def test_a_refused_connection_is_closed(shop: Shop) -> None:
     genuine = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     forged = post("https://x/webhooks/transactions/x/x", b"").replace(b"connection: close\r\n", b"")
     data = forged + post(payment.requests[0].callback, genuine)
-    answers: list[Answer] = parse(await send(shop.daemon.port, shop.daemon.ca, data))
+    answers: list[Reply] = parse(await send(shop.daemon.port, shop.daemon.ca, data))
     assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(403, "close")]
     assert (await payment.get())["phase"] == "active"
     assert address(shop.daemon, payment.identity) == urlsplit(payment.requests[0].callback).path

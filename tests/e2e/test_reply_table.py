@@ -18,10 +18,10 @@ from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import connect, post, status_of
 from tests.support.shop import Payment, Shop, answering, quiet
+from tests.support.streams import Reply
 from tests.support.tables import every, there
 from tests.support.terminal import Script, ScriptedTerminal
 from tests.support.webhooks import (
-    Answer,
     address,
     attention,
     chunked,
@@ -47,7 +47,7 @@ def no_faults(shop: Shop) -> Iterator[None]:
     assert faults(shop.daemon) == []
 
 
-async def send(payment: Payment, content: bytes, **options: Any) -> Answer:
+async def send(payment: Payment, content: bytes, **options: Any) -> Reply:
     """Deliver bytes to the payment's own callback URL."""
     return await deliver(payment.shop.daemon, payment.requests[0].callback, content, **options)
 

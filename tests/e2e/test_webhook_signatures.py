@@ -16,8 +16,9 @@ from tests.support.events import body, event
 from tests.support.prints import SILENT, Job, knowing
 from tests.support.shop import QUIET, Payment, Shop, held
 from tests.support.shop import knowing as found
+from tests.support.streams import Reply
 from tests.support.terminal import scripted_terminal
-from tests.support.webhooks import Answer, address, attention, deliver, quarantined, recorded
+from tests.support.webhooks import address, attention, deliver, quarantined, recorded
 
 SIGNING, PLAIN = "SN-SIGNING", "SN-PLAIN"
 SECRET = "whs-example-0001"
@@ -126,7 +127,7 @@ async def test_an_event_is_applied_only_with_the_right_signature_and_is_never_lo
 async def test_for_an_unknown_payment_the_terminal_in_the_body_decides(shops: Two) -> None:
     posd = shops.daemon
 
-    async def orphan(serial: str, *, signed: bool) -> tuple[Answer, str]:
+    async def orphan(serial: str, *, signed: bool) -> tuple[Reply, str]:
         identity = str(uuid4())
         content = body(identity, "DECLINED", None, serial)
         headers = hexadecimal(content) if signed else ""

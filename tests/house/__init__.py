@@ -1,1 +1,1 @@
-"""Measurements of the structure of posd's code: see `python -m tests.house`."""
+"""Rules about the structure of posd's code, and two commands: see `python -m tests.house`."""

@@ -1,35 +1,16 @@
-"""Measure posd's structure: files, lines, imports, import circles, the calls of one charge, and what users see.
+"""Follow the calls of one charge, or record what users see.
 
-python -m tests.house
 python -m tests.house trace
 python -m tests.house surface FILE
 """
 
 import sys
-from collections import Counter
 from pathlib import Path
 
-from tests.house import source, surface, trace
+from tests.house import surface, trace
 
 #: The file from which the event loop runs. A resumed function counts as called from this file.
 LOOP = "daemon/main.py"
-
-
-def figures() -> None:
-    """Print a row for each folder, the sum, and each circle."""
-    modules = source.modules()
-    folders = source.folders(modules)
-    imports = Counter[str]()
-    for module in modules.values():
-        imports[module.folder] += len(module.imports)
-    print(f"{'folder':12} {'files':>6} {'lines':>7} {'classes':>8} {'imports':>8}")
-    for folder, size in sorted(folders.items(), key=lambda item: -item[1].lines):
-        print(f"{folder or '.':12} {size.files:6} {size.lines:7,} {size.classes:8} {imports[folder]:8,}")
-    files, lines, classes = (sum(column) for column in zip(*folders.values(), strict=True))
-    print(f"{'together':12} {files:6} {lines:7,} {classes:8} {imports.total():8,}")
-    print("\ncircles of imports, those inside functions too:")
-    for circle in source.circles({name: source.imported(module, modules) for name, module in modules.items()}):
-        print("  " + " ".join(name.removeprefix("posd.") for name in circle))
 
 
 def way() -> None:
@@ -46,8 +27,6 @@ def way() -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case []:
-            figures()
         case ["trace"]:
             way()
         case ["surface", file]:

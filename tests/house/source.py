@@ -14,7 +14,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """One file of posd: its dotted name, its syntax tree, and its numbers of code lines and imports."""
+    """One file of posd: its dotted name, its syntax tree, and its numbers of code lines."""
 
     name: str
     path: Path
@@ -22,7 +22,6 @@ class Module:
     #: parsing.
     nodes: tuple[ast.AST, ...]
     code: frozenset[int]
-    imports: frozenset[int]
 
     @property
     def folder(self) -> str:
@@ -62,10 +61,9 @@ def _read(path: Path) -> Module:
     nodes = tuple(ast.walk(ast.parse(text)))
     written = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.lstrip()[0] != "#"}
     code = (written | set(_lines(filter(_is_string, nodes)))) - set(_lines(_docstrings(nodes)))
-    imports = set(_lines(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)))
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return Module(name, path, nodes, frozenset(code), frozenset(imports))
+    return Module(name, path, nodes, frozenset(code))
 
 
 def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:

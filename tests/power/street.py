@@ -14,7 +14,7 @@ from tests.support.events import APPROVED, RESULTS, body
 from tests.support.shop import AMOUNT, acknowledging, answering, entry
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal
-from tests.support.webhooks import Answer, deliver
+from tests.support.webhooks import deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 
@@ -64,7 +64,7 @@ class Street:
         assert reply.status == 201, reply.body
         return identity
 
-    async def deliver(self, identity: str, content: bytes) -> Answer:
+    async def deliver(self, identity: str, content: bytes) -> Reply:
         """Deliver a callback."""
         answer = await deliver(self.posd, self.callbacks[identity], content)
         if answer.status == 200:

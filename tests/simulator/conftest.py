@@ -19,6 +19,7 @@ from posd.simulator import Settings, Simulator
 from tests.support.certificates import Leaf, issued
 from tests.support.chains import PATHS
 from tests.support.connections import Connections
+from tests.support.https import read_head
 
 CHARGE = PATHS["charge"]
 SEARCH = "/terminal/v1/transaction_search_online"
@@ -82,8 +83,7 @@ class Receiver:
             await self._answer_one(reader, writer)
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+        _, headers = read_head(await reader.readuntil(b"\r\n\r\n"))
         raw = await reader.readexactly(int(headers["content-length"]))
         event = json.loads(raw, parse_float=Decimal)
         self.deliveries.append(Delivery(headers, raw, event))

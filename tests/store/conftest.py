@@ -7,7 +7,6 @@ import pytest
 
 from posd.storage.store import Store
 from tests.store.disasters import OLD_KEY, State
-from tests.support.tmpfs import skip_without_small_disks
 
 
 @pytest.fixture
@@ -15,12 +14,6 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     opened = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     yield opened
     await opened.close()
-
-
-@pytest.fixture(scope="session")
-def small_disks() -> None:
-    """Skip the test if small disks cannot be mounted here."""
-    skip_without_small_disks()
 
 
 @pytest.fixture

@@ -38,9 +38,6 @@ STATUSES = {
     "rejected": Status.TERMINAL_REJECTED,
     "canceled": Status.TERMINAL_CANCELED,
 }
-#: Result -> number of payments with this result in a hundred. Brand -> frequency.
-RESULTS = {"approved": 88, "declined": 6, "canceled": 3, "rejected": 2, "not_started": 1}
-CARDS = {"VISA": 48, "MASTERCARD": 33, "DINERS CLUB": 12, "AMEX": 7}
 
 
 def identity(number: int) -> str:
@@ -196,45 +193,6 @@ def reported(
 ) -> PaymentReport:
     """Return the report of a span of days."""
     return whole(report.of_span(book.db, span, context(now, metadata), clock))
-
-
-def fill_day(book: Book, count: int, morning: datetime, terminals: int = 3) -> None:
-    """Add the payments of a day. Most payments are at noon and in the evening. Some payments are tips, voids and
-    reservations."""
-    draw = Random(1)
-    approved: list[tuple[int, datetime, Decimal, str]] = []
-    for number in range(count):
-        hour = draw.choice((draw.gauss(13, 1.6), draw.gauss(19, 1.4), draw.uniform(8, 21)))
-        at = morning.astimezone(UTC) + timedelta(hours=min(max(hour, 7), 22.9))
-        result = draw.choices(list(RESULTS), list(RESULTS.values()))[0]
-        whole_sum = Decimal(draw.randrange(150, 9000)).scaleb(-2)
-        kind = draw.choices(("charge", "pre-auth", "post-tip", "void"), (90, 3, 4, 3))[0]
-        amount: dict[str, Any] = {"iva": Decimal("0.15"), "subtotal_iva": whole_sum}
-        total, original, terminal = whole_sum + Decimal("0.15"), None, f"SN-{draw.randrange(terminals) + 1:04}"
-        if kind in ("post-tip", "void"):
-            if not approved:
-                continue
-            original, begun, of, terminal = approved.pop(draw.randrange(len(approved)))
-            at = max(at, begun + timedelta(minutes=9))
-            total = of if kind == "void" else Decimal("1.10")
-            amount = {} if kind == "void" else {"tip": total}
-        book.put(
-            number,
-            at,
-            result=result,
-            evidence="refusal" if result == "not_started" else "event",
-            seconds=Decimal(str(round(draw.lognormvariate(2.5, 0.6), 3))),
-            authorized=total if result == "approved" else None,
-            brand=draw.choices(list(CARDS), list(CARDS.values()))[0],
-            kind=kind,
-            amount=amount,
-            original=original,
-            terminal=terminal,
-            sale=f"2026-11-20/till-{number % 4 + 1}/{1000 + number}",
-            reversal="cancellation" if kind == "void" else None,
-        )
-        if result == "approved" and kind == "charge":
-            approved.append((number, at, total, terminal))
 
 
 def fill_trouble(book: Book, morning: datetime) -> None:

@@ -51,3 +51,10 @@ async def deliver(url: str, body: bytes, ca: Path, *, method: str = "POST") -> i
 def status_of(answer: bytes) -> int:
     """Return the status of a raw HTTP response."""
     return int(answer.split(b" ", 2)[1])
+
+
+def read_head(head: bytes) -> tuple[list[str], dict[str, str]]:
+    """Return the three words of the first line, and the headers with names in lower case."""
+    line, *fields = head.decode("latin-1").rstrip().split("\r\n")
+    pairs = (field.partition(":") for field in fields)
+    return line.split(" ", 2), {name.lower(): value.strip() for name, _, value in pairs}

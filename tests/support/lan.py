@@ -28,7 +28,8 @@ from posd.terminals.fleet import Fleet
 from posd.tls import issue
 from posd.tls.files import files_in, load_pair
 from tests.support.daemon import toml
-from tests.support.webhooks import Answer, parse
+from tests.support.streams import Reply
+from tests.support.webhooks import parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25
@@ -135,7 +136,7 @@ def request(identity: str, content: bytes, *fields: str) -> bytes:
     return head(path_of(identity), f"content-length: {len(content)}", *fields) + content
 
 
-async def answers(reader: asyncio.StreamReader, count: int) -> list[Answer]:
+async def answers(reader: asyncio.StreamReader, count: int) -> list[Reply]:
     """Read this many responses without bodies."""
     async with asyncio.timeout(PATIENCE):
         return parse(b"".join([await reader.readuntil(b"\r\n\r\n") for _ in range(count)]))

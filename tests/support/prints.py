@@ -14,7 +14,7 @@ from tests.support.daemon import Daemon, running
 from tests.support.shop import PATIENCE_SECONDS
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
-from tests.support.webhooks import Answer, address, deliver, disk
+from tests.support.webhooks import address, deliver, disk
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 
@@ -69,7 +69,7 @@ class Job:
         document = {"printJobId": self.identity, "status": status, "externalReference": ""} | changes
         return json.dumps(document).encode()
 
-    async def call(self, content: bytes, **options: Any) -> Answer:
+    async def call(self, content: bytes, **options: Any) -> Reply:
         """Deliver these bytes to the job's callback URL."""
         return await deliver(self.daemon, self.address, content, **options)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from tests.support.https import read_head
+
 #: Limit of a wait in seconds.
 PATIENCE_SECONDS = 30.0
 #: Characters that need no escape in a path with a query.
@@ -49,16 +51,14 @@ class Connection:
         """Wait for the complete response. Raise OSError if the response is incomplete."""
         try:
             async with asyncio.timeout(seconds):
-                line, *fields = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
-                pairs = (field.partition(":") for field in fields if field)
-                headers = {name.lower(): value.strip() for name, _, value in pairs}
+                first, headers = read_head(await self.reader.readuntil(b"\r\n\r\n"))
                 if self.body and "transfer-encoding" in headers:
                     body = b"".join([piece async for piece in pieces(self.reader)])
                 else:
                     body = await self.reader.readexactly(int(headers["content-length"]) if self.body else 0)
         except asyncio.IncompleteReadError as error:
             raise ConnectionResetError(f"no whole answer came: {error.partial!r}") from error
-        return Reply(int(line.split(" ", 2)[1]), headers, body)
+        return Reply(int(first[1]), headers, body)
 
     def hang_up(self) -> None:
         """Close the connection."""

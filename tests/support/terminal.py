@@ -14,6 +14,7 @@ import trustme
 
 from tests.support.certificates import public_key_sha256
 from tests.support.connections import Connections, shut
+from tests.support.https import read_head
 from tests.support.ports import reserve
 
 
@@ -154,10 +155,7 @@ ca_file = "{self.ca_file}"
             if self.instead is not None:
                 await self.instead(reader, writer)
                 return
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            line, *rest = head.split("\r\n")
-            method, path, _ = line.split(" ")
-            headers = {name.lower(): value.strip() for name, _, value in (item.partition(":") for item in rest if item)}
+            (method, path, _), headers = read_head(await reader.readuntil(b"\r\n\r\n"))
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             request = Request(method, path, headers, body)
             if path.endswith("/transaction_search_online"):

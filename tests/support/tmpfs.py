@@ -78,8 +78,9 @@ def held(*command: str) -> Iterator[int]:
             yield holder.pid
 
 
-def skip_without_small_disks() -> None:
-    """Skip the test if a small disk cannot be mounted. The first fixture of a test calls this function."""
+@pytest.fixture(scope="session")
+def small_disks() -> None:
+    """Skip the test before its other fixtures if a small disk cannot be mounted here."""
     if reason := lacking("unshare", "nsenter", "mount"):
         pytest.skip(reason)
     try:

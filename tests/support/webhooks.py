@@ -1,9 +1,7 @@
 """Parts of tests of the webhook listener: complete responses, callback URLs, and stored rows."""
 
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,34 +9,25 @@ from urllib.parse import urlsplit
 from posd.base import ids
 from posd.base.ids import Channel
 from tests.support.daemon import Daemon
-from tests.support.https import post, send
+from tests.support.https import post, read_head, send
+from tests.support.streams import Reply
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One HTTP response. Header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-def parse(raw: bytes) -> list[Answer]:
+def parse(raw: bytes) -> list[Reply]:
     """Return the responses in a connection's bytes, in order. Raise AssertionError for an incomplete response."""
     answers = []
     while raw:
         head, _, rest = raw.partition(b"\r\n\r\n")
-        line, *fields = head.decode("ascii").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        first, headers = read_head(head)
         length = int(headers.get("content-length", 0))
         assert len(rest) >= length, raw
-        if int(line.split(" ")[1]) >= 200:
-            answers.append(Answer(int(line.split(" ")[1]), headers, rest[:length]))
+        if int(first[1]) >= 200:
+            answers.append(Reply(int(first[1]), headers, rest[:length]))
         raw = rest[length:]
     return answers
 
 
-async def answer_to(posd: Daemon, data: bytes) -> Answer:
+async def answer_to(posd: Daemon, data: bytes) -> Reply:
     """Send the raw bytes of one request. Return the complete response."""
     (answer,) = parse(await send(posd.port, posd.ca, data))
     return answer
@@ -46,7 +35,7 @@ async def answer_to(posd: Daemon, data: bytes) -> Answer:
 
 async def deliver(
     posd: Daemon, address: str, content: bytes = b"{}", *, method: str = "POST", headers: str = ""
-) -> Answer:
+) -> Reply:
     """Call a URL or a path of the listener. Return the complete response."""
     path = urlsplit(address).path if address.startswith("https://") else address
     url = f"https://127.0.0.1:{posd.port}{path}"

@@ -18,8 +18,9 @@ from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.connection import BodyChannel, HttpConnection, HttpExchange
 from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
+from tests.support.streams import Reply
 from tests.support.waits import until
-from tests.support.webhooks import Answer, parse
+from tests.support.webhooks import parse
 
 #: Maximum duration of a wait, in seconds.
 PATIENCE = 30.0
@@ -85,7 +86,7 @@ class House:
     async def connect(self) -> "Client":
         return Client(*await asyncio.open_connection("127.0.0.1", self.listener.port))
 
-    async def talk(self, data: bytes) -> list[Answer]:
+    async def talk(self, data: bytes) -> list[Reply]:
         """Send bytes. Return the responses until the listener closes."""
         client = await self.connect()
         client.send(data)
@@ -104,7 +105,7 @@ class Client:
     def send(self, data: bytes) -> None:
         self.writer.write(data)
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> Reply:
         """Return the next response. The response must have a length."""
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readuntil(b"\r\n\r\n")
@@ -232,7 +233,7 @@ def request(path: str, body: bytes = b"", *fields: str) -> bytes:
     return head(path, f"content-length: {len(body)}", *fields) + body
 
 
-def statuses(answers: list[Answer]) -> list[int]:
+def statuses(answers: list[Reply]) -> list[int]:
     return [answer.status for answer in answers]
 
 

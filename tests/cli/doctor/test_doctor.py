@@ -70,7 +70,7 @@ from tests.support.daemon import Daemon
 from tests.support.needs import needs
 from tests.support.slow import named_quick
 from tests.support.tables import there
-from tests.support.tmpfs import skip_without_small_disks, small_disk
+from tests.support.tmpfs import small_disk
 
 NOBODY = pwd.getpwnam("nobody")
 
@@ -540,9 +540,9 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_disks")
 def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
     """The state directory is a small disk. Only processes in the test's namespace see the disk."""
-    skip_without_small_disks()
     kept = shutil.copytree(setup.state, tmp_path / "kept")
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:

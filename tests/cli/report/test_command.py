@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -26,7 +27,7 @@ from posd.cli.report import page
 from posd.cli.report.view import FORMULA, ReportView, span, write_csv, write_json
 from posd.client.documents import decode
 from posd.clock.clock import Stretch
-from tests.support.book import Book, book, context, days_of, fill_day, fill_trouble, identity, reported, whole
+from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported, whole
 from tests.support.commands import Done, asked
 from tests.support.documents import answer
 from tests.support.slow import examples
@@ -139,7 +140,12 @@ def test_the_terminals_own_total_is_compared(expected: str, code: int, differenc
 
 def test_on_a_terminal_the_report_fits_80_columns() -> None:
     def fill(shop: Book) -> None:
-        fill_day(shop, 40, MORNING)
+        results, kinds = ("approved", "declined", "rejected"), ("charge", "pre-auth", "post-tip")
+        for number, (result, kind, brand) in enumerate(product(results, kinds, ("VISA", "DINERS CLUB")), 1):
+            paid = {"authorized": Decimal(number * 240) + Decimal("0.15")} if result == "approved" else {}
+            sale = f"2026-11-20/till-{number % 4 + 1}/{1000 + number}"
+            shop.put(number, AT + timedelta(minutes=number), result=result, kind=kind, brand=brand, sale=sale, **paid)
+        shop.put(40, AT, kind="void", amount={}, original=1, authorized=Decimal("240.15"), reversal="cancellation")
         fill_trouble(shop, MORNING)
 
     rows = json.loads(made(fill).body)["payments"]

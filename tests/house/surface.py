@@ -80,7 +80,7 @@ BLURRED = (
     (re.compile(r"\b\d+\.\d{3}\b"), "SECONDS"),
     (re.compile(r"\"by_hour\":\[.*?\]"), '"by_hour":[]'),
     (re.compile(r"\bprocess \d+"), "process N"),
-    (re.compile(r"\b[\d ]+ MiB\b"), "N MiB"),
+    (re.compile(r"\b[\d. ]+ [MG]iB\b"), "N MiB"),
     (re.compile(r"\bport\"?:? ?\d+"), "port N"),
     (re.compile(r"\bMj[A-Za-z0-9]{40,}={0,2}"), "CURSOR"),
     (re.compile(r'"place": ?"(\d+)-[0-9a-f]{8}"'), r'"place": "\1-X"'),
@@ -90,30 +90,17 @@ BLURRED = (
 )
 
 
-class Record:
-    """The text of a recorded day."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.parts: list[str] = []
-        self.numbers: dict[str, str] = {}
-
-    def add(self, title: str, *texts: str) -> None:
-        """Add a command and its output."""
-        self.parts.append("\n".join((f"=== {title}", *texts)))
-
-    @property
-    def text(self) -> str:
-        """Return all records, without the parts that differ between runs."""
-        text = "\n\n".join(self.parts).replace(str(self.home), "HOME") + "\n"
-        for kind, pattern in NUMBERED:
-            text = pattern.sub(lambda match, kind=kind: self._number(kind, match[0]), text)
-        for pattern, word in BLURRED:
-            text = pattern.sub(word, text)
-        return text
-
-    def _number(self, kind: str, value: str) -> str:
-        return self.numbers.setdefault(f"{kind}:{value.lower()}", f"{kind}-{len(self.numbers) + 1}")
+def stable(text: str) -> str:
+    """Return a text without the parts that differ between runs."""
+    numbers: dict[str, str] = {}
+    for kind, pattern in NUMBERED:
+        text = pattern.sub(
+            lambda found, kind=kind: numbers.setdefault(f"{kind}:{found[0].lower()}", f"{kind}-{len(numbers) + 1}"),
+            text,
+        )
+    for pattern, word in BLURRED:
+        text = pattern.sub(word, text)
+    return text
 
 
 def record(file: Path) -> None:
@@ -126,19 +113,18 @@ def record(file: Path) -> None:
 
 async def _record() -> str:
     with TemporaryDirectory(prefix="posd-") as directory:
-        kept = Record(Path(directory))
-        async with open_shop(kept.home, SILENT, terminals=TERMINALS) as shop:
+        home = Path(directory)
+        async with open_shop(home, SILENT, terminals=TERMINALS) as shop:
             names = await _day(shop)
             shop.terminal.start = nowhere  # `posd doctor` also calls this address, and starts no payment
-            log = kept.home / "log"
+            log = home / "log"
             log.write_text("".join(json.dumps(line) + "\n" for line in _sorted(shop.daemon.lines)))
             names["LOG"] = str(log)
             lines = [line.split() for line in COMMANDS if line.strip()]
             lines += [[*name.split(), "--help"] for name in _all_commands()]
-            for words in (*lines, ["status"]):
-                await _command(kept, shop.daemon, [names.get(word, word) for word in words], " ".join(words))
-        kept.add("the log", *(json.dumps(line, sort_keys=True) for line in _sorted(shop.daemon.lines)))
-        return kept.text
+            parts = [await _command(shop.daemon, names, words) for words in (*lines, ["status"])]
+        parts += ["=== the log", *(json.dumps(line, sort_keys=True) for line in _sorted(shop.daemon.lines))]
+        return stable("\n".join(parts).replace(directory, "HOME") + "\n")
 
 
 def _sorted(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -170,12 +156,11 @@ async def _day(shop: Shop) -> dict[str, str]:
     return payments | {name: item.identity for name, item in others.items()} | {"ODD": ODD, "JOB": "job-1"}
 
 
-async def _command(kept: Record, daemon: Daemon, words: list[str], title: str) -> None:
-    process = await forks.start(
-        *("--config", str(daemon.config_file), *words), env=os.environ | {"COLUMNS": "100", "TZ": "UTC"}
-    )
+async def _command(daemon: Daemon, names: dict[str, str], words: list[str]) -> str:
+    typed = ("--config", str(daemon.config_file), *(names.get(word, word) for word in words))
+    process = await forks.start(*typed, env=os.environ | {"COLUMNS": "100", "TZ": "UTC"})
     out, error = await process.communicate()
-    kept.add(f"posd {title}", f"exit {process.returncode}", out.decode(), error.decode())
+    return "\n".join((f"=== posd {' '.join(words)}", f"exit {process.returncode}", out.decode(), error.decode()))
 
 
 def _all_commands(command: Any = main, name: str = "") -> list[str]:

@@ -17,6 +17,8 @@ from tests.store.filled import OPEN, filling, name
 class CountedReads(CallContext):
     """Parts of the handlers without a store. Each look-up is counted."""
 
+    is_blind = False
+
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db, self.reads = db, 0
         self.now = lambda: NOW

@@ -6,7 +6,6 @@ import asyncio
 import re
 import shlex
 import shutil
-import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -20,8 +19,9 @@ from typing import Any
 import pytest
 
 from posd.tls import issue
-from posd.tls.files import describe, files_in
+from posd.tls.files import files_in
 from tests.store.filled import filling
+from tests.support.certificates import Leaf
 from tests.support.command_lines import parse
 from tests.support.commands import Done, posd
 from tests.support.counter import in_thread
@@ -58,8 +58,9 @@ class Terminal:
         return f"{'https' if self.secure else 'http'}://127.0.0.1:{self.port}"
 
     @property
-    def fingerprint(self) -> str:
-        return describe(files_in(self.directory).certificate).fingerprint_sha256
+    def leaf(self) -> Leaf:
+        made = files_in(self.directory)
+        return Leaf(made.certificate, made.private_key)
 
     @contextmanager
     def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
@@ -69,11 +70,9 @@ class Terminal:
 
     @asynccontextmanager
     async def _listening(self, host: str, port: int) -> AsyncIterator[None]:
-        context, made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files_in(self.directory)
-        context.load_cert_chain(made.certificate, made.private_key)
-        server = await asyncio.start_server(self._reply, host, port, ssl=context if self.secure else None)
-        self.port = server.sockets[0].getsockname()[1]
-        async with server:
+        context = self.leaf.context() if self.secure else None
+        async with await asyncio.start_server(self._reply, host, port, ssl=context) as server:
+            self.port = server.sockets[0].getsockname()[1]
             yield
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -446,34 +446,25 @@ def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
     assert "\x1b[1;31m" in seen.written, "a failure is red"
 
 
-def test_without_a_configuration_doctor_reports_what_it_can(setup: SetUp) -> None:
-    for missing in (True, False):
-        if not missing:
-            setup.file.write_text("[webhooks")
-        found = setup.findings_as_written()
-        (failed,) = failures(found)
-        assert (failed["check"], failed["subject"]) == ("configuration", str(setup.file))
-        assert {"daemon", "clock"} <= {one["check"] for one in found}
-
-
-@pytest.mark.parametrize(
-    "text", ["[webhooks\n", "[discovery]\nenabled = false\n[webhook]\n"], ids=["no TOML", "an unknown section"]
-)
-async def test_a_configuration_broken_while_posd_runs_is_a_failure(setup: SetUp, text: str) -> None:
+async def test_a_missing_or_broken_configuration_is_a_failure_and_doctor_reports_what_it_can(setup: SetUp) -> None:
     """doctor finds the running posd by the named socket. doctor also reports that the next start would fail."""
+    (missing,) = failures(setup.findings_as_written())
+    assert (missing["check"], missing["subject"]) == ("configuration", str(setup.file))
     async with running(setup):
-        setup.file.write_text(text)
-        done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
-    found, line = read(done), text.count("\n")
-    assert (done.returncode, ("daemon", "ok") in {(one["check"], one["status"]) for one in found}) == (1, True)
-    (failed, *_) = failures(found)
-    assert (failed["check"], failed["file"], failed["line"]) == ("configuration", str(setup.file), line)
-    assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
+        for line, text in ((3, "[discovery]\nenabled = false\n[webhook]\n"), (1, "[webhooks\n")):
+            setup.file.write_text(text)
+            done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
+            (failed, *_), checked = failures(read(done)), {(one["check"], one["status"]) for one in read(done)}
+            assert (done.returncode, ("daemon", "ok") in checked) == (1, True)
+            assert (failed["check"], failed["file"], failed["line"]) == ("configuration", str(setup.file), line)
+            assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
+    (failed,) = failures(found := setup.findings_as_written())
+    assert (failed["check"], {"daemon", "clock"} <= {one["check"] for one in found}) == ("configuration", True)
 
 
 def test_terminals_without_tls_with_a_pin_or_with_another_name_are_ok(setup: SetUp) -> None:
     terminal = setup.terminal
-    pin = f'fingerprint_sha256 = "{terminal.fingerprint}"\n'
+    pin = f'fingerprint_sha256 = "{terminal.leaf.fingerprint}"\n'
     with (
         Terminal(terminal.directory, secure=False).on() as plain,
         Terminal(terminal.directory).on() as pinned,
@@ -669,7 +660,7 @@ async def test_a_callback_address_without_posd_is_a_failure(setup: SetUp) -> Non
     assert subjects == {("callback", f"127.0.0.2:{setup.port}")}
     assert f"{SERIAL} will call this address; posd's listener there cannot be reached" in silent["meaning"]
     assert "another server answers there: it shows a certificate of " in strange["meaning"]
-    assert setup.terminal.fingerprint in strange["meaning"]
+    assert setup.terminal.leaf.fingerprint in strange["meaning"]
 
 
 async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:

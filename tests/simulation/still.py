@@ -46,6 +46,11 @@ class Log:
         self._count += 1
         self._writer.put([f"{self._count} {event}".ljust(LINE_BYTES).encode() + b"\n"])
 
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._read)
+        os.close(self._write)
+
     def end(self) -> tuple[int, str | None]:
         """Read everything. Return the number of dropped lines, and the faults."""
         if self._in_loop:
@@ -71,3 +76,10 @@ class Log:
 def log_of(_process: int) -> Log:
     """Return the log of this process. The thread of the log never ends."""
     return Log()
+
+
+def close_log() -> None:
+    """Close the pipe of this process's log, if any."""
+    if log_of.cache_info().currsize:
+        log_of(os.getpid()).close()
+        log_of.cache_clear()

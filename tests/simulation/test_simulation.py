@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import __main__ as command
-from tests.simulation import machine, runs, vfs
+from tests.simulation import machine, runs, still, vfs
 from tests.simulation.runs import Job
 from tests.support.needs import find
 from tests.support.slow import first_quick
@@ -47,6 +47,7 @@ print(json.dumps([runs.play(Job(int(seed), int(sys.argv[1]))).digest for seed in
 @pytest.fixture(scope="module", autouse=True)
 def _certificates() -> Iterator[None]:
     yield
+    still.close_log()
     machine.remove_homes(os.getpid())
     machine.certificate_files.cache_clear()
 

@@ -122,9 +122,9 @@ class Printer:
     daemon: Daemon
     terminal: ScriptedTerminal
 
-    def job(self, start: Script | None = None, poll: Script | None = None) -> Job:
-        """Return a new job. The terminal follows these scripts for the job's creation and polls."""
-        self.terminal.print_start, self.terminal.print_poll = start, poll
+    def job(self, start: Script | None = None) -> Job:
+        """Return a new job. The terminal follows this script for the job's creation, and knows no job in a poll."""
+        self.terminal.print_start, self.terminal.print_poll = start, None
         self.terminal.instead = None
         return Job(self.daemon, self.terminal, f"job-{uuid4()}")
 

@@ -199,9 +199,7 @@ async def test_a_posd_without_free_connections_gives_no_result(till: Till, clien
     assert till.sent == everyone
 
 
-async def test_an_older_posd_never_proves_that_a_payment_was_not_started(
-    till: Till, client: Client, tmp_path: Path
-) -> None:
+async def test_an_older_posd_never_proves_that_nothing_started(till: Till, client: Client, tmp_path: Path) -> None:
     with older(till.daemon.till_socket, tmp_path / "older.sock") as socket:
         async with client(socket) as posd:
             for identity in (till.charged, till.declined, till.unsent):

@@ -63,9 +63,7 @@ async def test_an_async_till_can_store_by_a_coroutine_or_a_function(tmp_path: Pa
     assert [payment.id for payment in store.open_payments()] == [ID, OTHER_ID]
 
 
-def test_a_stored_payment_is_repeated_unchanged_and_removed_once_it_is_booked(
-    tmp_path: Path, store: PaymentStore
-) -> None:
+def test_a_stored_payment_is_repeated_unchanged_and_removed_once_booked(tmp_path: Path, store: PaymentStore) -> None:
     with Stub(tmp_path / "s", [RUNS] * 3) as stub, Posd(stub.socket, store=store.save) as client:
         client.charge(ID, "5.00", metadata={"till": "ñ"})
         client.charge(ID, "5.00", metadata={"till": "ñ"})
@@ -266,9 +264,7 @@ async def killed(payment: Payment, folder: Path, line: int) -> tuple[bool, bool,
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 13])
-async def test_a_till_killed_at_any_line_finds_its_possibly_sent_payments(
-    alone: Payment, tmp_path: Path, step: int
-) -> None:
+async def test_a_till_killed_at_any_line_finds_what_it_may_have_sent(alone: Payment, tmp_path: Path, step: int) -> None:
     ends: list[tuple[bool, bool, bool]] = []
     while not ends or ends[-1][0]:
         payment = Payment(alone.shop, str(uuid4()), alone.serial)

@@ -106,9 +106,7 @@ async def test_a_lane_whose_posd_does_not_respond_is_reported(office: Path, stor
     assert not json.loads((await run(office, "--check", "--json")).stdout)["ok"]
 
 
-async def test_a_lane_that_has_lost_changes_is_reported_until_a_person_has_compared_it(
-    office: Path, store: CollectorStore
-) -> None:
+async def test_a_lane_with_lost_changes_is_reported_until_it_is_compared(office: Path, store: CollectorStore) -> None:
     """No command sends these changes again. Without the report, head office's totals would seem complete."""
     lane = short_life()
     lane.lose(3)

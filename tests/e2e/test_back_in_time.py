@@ -279,11 +279,8 @@ async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own
     await daemon.start()
     for payment, created_at in zip(payments[:2], at, strict=False):
         document = await repeated(payment)
-        assert (document["phase"], document["terminal"], document["created_at"]) == (
-            "in_doubt",
-            payment.serial,
-            created_at,
-        )
+        assert (document["phase"], document["terminal"]) == ("in_doubt", payment.serial)
+        assert document["created_at"] == created_at
     assert (await repeated(bare))["phase"] == "in_doubt"
     assert "the list that was given to the restore says" in str((await first.history())[0])
     await refused(own.payment())

@@ -138,9 +138,7 @@ async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, h
 
     degraded = (await daemon.call("GET", "/health")).json["checks"]["restore"]
     assert (degraded["status"], "posd restore --seen" in degraded["todo"]) == ("degraded", True)
-    code, _, said = await posd_command(
-        daemon, "restore", "--seen", "--note", "compared with the till: nothing is missing"
-    )
+    code, _, said = await posd_command(daemon, "restore", "--seen", "--note", "compared: nothing is missing")
     assert code == 0, said
     assert (await daemon.call("GET", "/health")).json["checks"]["restore"]["status"] == "ok"
     await daemon.stop()
@@ -187,7 +185,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a row that cannot be understood": (set_trail, "is damaged"),
     "gone": (lambda database: lose(database, "", "-wal", "-shm"), "it was lost or moved"),
     "gone, but for its WAL": (lambda database: lose(database, ""), "it was lost or moved"),
-    "a backup put there by hand": (put_by_hand, "put there by hand"),
+    "a copied backup": (put_by_hand, "put there by hand"),
 }
 
 
@@ -203,12 +201,8 @@ async def left() -> AsyncIterator[Path]:
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    "damage", some(DAMAGED, "truncated", "empty", "the used numbers", "gone", "a backup put there by hand")
-)
-async def test_a_damaged_database_is_refused_with_the_commands_of_the_remedy(
-    left: Path, home: Path, damage: str
-) -> None:
+@pytest.mark.parametrize("damage", some(DAMAGED, "truncated", "empty", "the used numbers", "gone", "a copied backup"))
+async def test_a_damaged_database_is_refused_with_the_commands_of_a_remedy(left: Path, home: Path, damage: str) -> None:
     harm, words = DAMAGED[damage]
     shutil.copytree(left, home, ignore=shutil.ignore_patterns("run"), dirs_exist_ok=True)
     posd = Daemon(home, (left / "config.toml").read_text().replace(str(left), str(home)))
@@ -268,9 +262,7 @@ async def into(daemon: Daemon, directory: Path, keep: int) -> Any:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_in_a_directory_the_newest_good_backups_are_kept_and_no_other_file_is_touched(
-    shop: Shop, home: Path
-) -> None:
+async def test_a_directory_keeps_its_newest_good_backups_and_no_other_file_is_touched(shop: Shop, home: Path) -> None:
     directory = home / "backups" / "posd"
     first = await into(shop.daemon, directory, 3)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700

@@ -108,9 +108,7 @@ async def ages_of_what_this_process_did(posd: Daemon, **ahead: float) -> timedel
     return max(abs(now - parse_iso(at)) for at in (found["started_at"], found["configuration"]["loaded_at"]))
 
 
-async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no_certificate(
-    shop: Shop, clock: FakeTime
-) -> None:
+async def test_a_clock_briefly_ahead_deletes_nothing_and_makes_no_certificate(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     before, certificate = await paid(shop), await shown(posd)
     await sure(posd)
@@ -125,9 +123,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     await unsure(posd, "stepped_ahead")
     in_time = shop.payment()
     reply = await in_time.put(not_after=iso(datetime.now(UTC) + timedelta(days=2 * AHEAD)))
-    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), (
-        "posd cannot tell whether `not_after` has passed"
-    )
+    assert (reply.status, reply.json["code"]) == (503, "clock_unsure"), "posd cannot tell if `not_after` has passed"
     assert in_time.requests == []
     meanwhile = await paid(shop)
     await looked_at_the_certificate(posd)
@@ -135,9 +131,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     assert await ages_of_what_this_process_did(posd, days=AHEAD) < HOUR
 
     clock.move()
-    assert await ages_of_what_this_process_did(posd) < HOUR, (
-        "posd loaded the configuration and showed its age under the wrong clock"
-    )
+    assert await ages_of_what_this_process_did(posd) < HOUR, "posd loaded the configuration under the wrong clock"
     await sure(posd)
     assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
     for payment in (before, meanwhile):
@@ -187,9 +181,7 @@ async def test_a_person_confirms_the_clock(shop: Shop, clock: FakeTime) -> None:
     await sure(posd)
     assert (await admin(posd, "GET", "/clock")).json["confirmation"]["note"] == BY_ANA["note"]
     assert (await prune(posd, 30)).status == 200
-    assert (await old.get())["code"] == "pruned", (
-        "retention removes the old payment, in this run or in the run at the start"
-    )
+    assert (await old.get())["code"] == "pruned", "retention removes it, in this run or in the run at the start"
 
     clock.move()  # the confirmed clock was wrong
     await unsure(posd, "behind")
@@ -225,9 +217,7 @@ async def test_one_terminal_that_names_others_does_not_confirm_the_clock(shop: S
 
 
 @pytest.mark.slow
-async def test_the_dates_of_a_terminals_certificate_are_checked_only_by_a_trusted_clock(
-    home: Path, clock: FakeTime
-) -> None:
+async def test_the_dates_of_a_certificate_are_checked_only_by_a_trusted_clock(home: Path, clock: FakeTime) -> None:
     def ends_soon(authority: trustme.CA) -> trustme.LeafCert:
         return authority.issue_cert("127.0.0.1", not_after=LATER)
 

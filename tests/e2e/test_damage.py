@@ -99,10 +99,8 @@ async def test_a_damaged_final_causes_one_search_whose_result_completes_it(shop:
     body = json.dumps(whole).encode().replace(reference(payment).encode(), reference(payment)[:-1].encode() + b"\xff")
     assert await payment.deliver(body) == 200
     document = await payment.until(lambda it: it["outcome"] and it["outcome"]["transaction_reference"])
-    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == (
-        "approved",
-        reference(payment),
-    )
+    assert document["outcome"]["result"] == "approved"
+    assert document["outcome"]["transaction_reference"] == reference(payment)
     assert attention(document) == {"damaged_event"}
 
 
@@ -115,9 +113,7 @@ async def test_a_damaged_final_causes_one_search_whose_result_completes_it(shop:
         pytest.param(put(b'"status": ', b'"status" '), id="a colon is missing"),
     ],
 )
-async def test_an_unreadable_event_is_kept_and_the_payment_searched_for_at_once(
-    shop: Shop, spoil: Callable[[bytes], bytes]
-) -> None:
+async def test_an_unreadable_event_is_kept_and_causes_a_search(shop: Shop, spoil: Callable[[bytes], bytes]) -> None:
     """The configured silence is an hour, so it causes no search."""
     payment = await asked(shop)
     whole = approval(payment)
@@ -128,10 +124,8 @@ async def test_an_unreadable_event_is_kept_and_the_payment_searched_for_at_once(
     kept += [content for verdict, content in recorded(shop.daemon, payment.identity) if verdict == "unknown_status"]
     assert (status in (200, 400), kept) == (True, [body])
     document = await payment.until(lambda it: it["phase"] == "final")
-    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == (
-        "approved",
-        reference(payment),
-    )
+    assert document["outcome"]["result"] == "approved"
+    assert document["outcome"]["transaction_reference"] == reference(payment)
 
 
 async def test_an_event_that_an_earlier_version_quarantined_is_applied_by_reprocessing(shop: Shop) -> None:
@@ -166,9 +160,7 @@ def path(payment: Payment) -> str:
     return urlsplit(payment.requests[0].callback).path
 
 
-@pytest.mark.parametrize(
-    "authority", ["https://localhost", "http://192.0.2.7:1", "HTTPS://user@stranger.example:99999"]
-)
+@pytest.mark.parametrize("authority", ["https://localhost", "http://192.0.2.7:1", "HTTPS://user@other.example:99999"])
 async def test_a_target_in_absolute_form_is_accepted_with_any_authority(shop: Shop, authority: str) -> None:
     payment = await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)

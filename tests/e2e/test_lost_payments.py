@@ -40,11 +40,8 @@ async def test_the_recorded_slip_answers_the_till_and_nothing_is_sent(own: Shop,
     paid, unpaid = await lost(own, home, 2, metadata={"till": 3})
     for payment in (paid, unpaid):
         problem = (await payment.put(metadata={"till": 3})).json
-        assert (problem["code"], problem["next_step"], problem["never_started"]) == (
-            "restore_unseen",
-            "ask_person",
-            False,
-        )
+        assert (problem["code"], problem["next_step"]) == ("restore_unseen", "ask_person")
+        assert problem["never_started"] is False
     if looked:
         await seen(own.daemon)
     for payment, result, step in ((paid, "approved", "done"), (unpaid, "declined", "new_id_ok")):

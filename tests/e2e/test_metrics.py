@@ -96,9 +96,7 @@ async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Sho
     assert 0 < value(found, "posd_payments_in_doubt_oldest_seconds") < 300
     oldest = value(found, "posd_payments_open_oldest_seconds")
     assert oldest >= value(found, "posd_payments_in_doubt_oldest_seconds")
-    attention = {
-        dict(pairs)["code"]: number for (_, pairs), number in found["posd_attention"].samples.items() if number
-    }
+    attention = {dict(pairs)["code"]: count for (_, pairs), count in found["posd_attention"].samples.items() if count}
     assert {"in_doubt", "quarantined_event"} <= attention.keys()
     assert value(found, "posd_searches_total", result="found") >= 1
     assert value(found, "posd_aborts_total", answer="taken") == 1

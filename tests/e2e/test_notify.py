@@ -30,9 +30,7 @@ CALLS = 6
 TILLS = 4
 
 
-async def test_posd_notifies_ready_when_it_serves_and_stopping_when_it_ends(
-    home: Path, terminal: ScriptedTerminal
-) -> None:
+async def test_posd_notifies_that_it_is_ready_and_that_it_stops(home: Path, terminal: ScriptedTerminal) -> None:
     with manager(home) as heard:
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, terminal.toml), heard.environment)
@@ -72,9 +70,7 @@ async def test_watchdog_notifications_have_the_status_as_text(home: Path, termin
         assert await posd.stop() == 0
 
 
-async def test_no_watchdog_notification_while_the_disk_blocks_the_writer(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_watchdog_ping_while_the_disk_blocks_the_writer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     with manager(home) as heard:
         monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
@@ -129,9 +125,7 @@ def test_the_watchdog_interval_sets_the_pause_of_notifications(
 
 
 @pytest.mark.parametrize("times", some((1, 4), 1))
-async def test_no_call_fails_during_restarts_on_a_passed_socket(
-    home: Path, terminal: ScriptedTerminal, times: int
-) -> None:
+async def test_no_call_fails_in_restarts_on_a_passed_socket(home: Path, terminal: ScriptedTerminal, times: int) -> None:
     """Tills call without a pause. Each call uses a new connection. A till gets a response, or gets an error and repeats
     the call."""
     answers: dict[int, int] = {}

@@ -47,11 +47,8 @@ async def test_release_frees_the_terminal_and_leaves_the_payment_open(shop: Shop
     payment = await (shop.in_doubt() if phase == "in_doubt" else shop.started())
     following = await next_on(payment)
     busy = await following.put()
-    assert (busy.status, busy.json["code"], busy.json["blocking_transaction"]) == (
-        409,
-        "terminal_busy",
-        payment.identity,
-    )
+    assert (busy.status, busy.json["code"]) == (409, "terminal_busy")
+    assert busy.json["blocking_transaction"] == payment.identity
     reply = await payment.post("release", BY_ANA)
     assert (reply.status, reply.json["phase"], reply.json["released"]) == (200, phase, True)
     assert "released" in attention(reply.json)

@@ -69,9 +69,7 @@ async def test_an_unknown_job_is_rebuilt_from_its_webhook(printer: Printer) -> N
     assert job.kept == [job.words("FAILED", externalReference="t7", errorCode="E-7")]
     assert [line["reason"] for line in await job.changes()] == ["orphan", "webhook:FAILED"]
     repeated = await job.put(terminal="SN-TEST")
-    assert (repeated.status, repeated.json["status"]) == (200, "FAILED"), (
-        "posd sends nothing for a later call of the till"
-    )
+    assert (repeated.status, repeated.json["status"]) == (200, "FAILED"), "posd sends nothing for a later call"
     assert job.requests == []
     listed = (await printer.daemon.call("GET", "/print-jobs?attention=true&limit=500")).json["print_jobs"]
     assert job.identity in [item["print_job_id"] for item in listed]

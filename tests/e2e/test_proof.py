@@ -143,9 +143,7 @@ CASES: dict[str, Case] = {
     "search shows others alone": Case(search=answering(200, event("0" * 8, "APPROVAL"))),
     "the terminal has ended no payment before": Case(earlier=False),
     "search does not show what the terminal has ended before": Case(seen=False),
-    "a state that posd does not know came of it": Case(
-        meanwhile=unknown_state, attention=frozenset({"unknown_status"})
-    ),
+    "a state that posd does not know came": Case(meanwhile=unknown_state, attention=frozenset({"unknown_status"})),
     "a callback of it could not be used": Case(meanwhile=unusable_callback, attention=UNUSABLE),
     "a callback of it was too large": Case(meanwhile=large_callback, attention=UNUSABLE),
     "a search had found it": Case(meanwhile=unusable_hit, attention=UNUSABLE),

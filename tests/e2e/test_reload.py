@@ -56,9 +56,7 @@ async def canceled(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> N
         assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
 
 
-async def test_terminals_can_be_added_and_removed(
-    posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
-) -> None:
+async def test_terminals_can_come_and_go(posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal) -> None:
     line = await reloaded(posd, terminal.toml + other.toml)
     assert line["detail"] == "terminals added: SN-OTHER"
     assert line["fleet"] == ["SN-TEST", "SN-OTHER"]
@@ -113,9 +111,7 @@ async def test_addresses_that_a_reload_exchanges_start_no_second_payment_on_a_de
     assert (len(terminal.requests), len(other.requests)) == (1, 0)
 
 
-async def test_a_released_payment_of_a_removed_terminal_does_not_hold_the_device(
-    posd: Daemon, terminal: ScriptedTerminal
-) -> None:
+async def test_a_released_payment_does_not_hold_a_removed_terminal(posd: Daemon, terminal: ScriptedTerminal) -> None:
     identity, _ = await charge(posd)
     await reloaded(posd, terminal.toml.replace('"SN-TEST"', '"SN-NEW"'))
     terminal.serial = "SN-NEW"
@@ -153,9 +149,7 @@ async def test_a_call_to_a_terminal_that_a_reload_removes_gets_its_reply(
     assert (document["http"], document["phase"], document["status"]) == (201, "active", "TERMINAL_ACKNOWLEDGED")
 
 
-async def test_a_reload_changes_address_headers_and_paths(
-    home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
-) -> None:
+async def test_a_reload_changes_the_requests(home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal) -> None:
     (home / "token").write_text("first\n")
     with_token = f'headers = {{X-Token = {{file = "{home}/token"}}}}\n'
     async with running(home, terminal.toml + with_token) as posd:

@@ -118,11 +118,8 @@ async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_reserves_its_i
     assert (await deliver(shop.daemon, address(shop.daemon, payment.identity), content)).status == 200
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
     document = await payment.get()
-    assert (document["phase"], document["terminal"], document["status"]) == (
-        "active",
-        payment.serial,
-        "CARD_PRESENTED",
-    )
+    assert (document["phase"], document["terminal"]) == ("active", payment.serial)
+    assert document["status"] == "CARD_PRESENTED"
     assert "orphan" in attention(document)
     repeated = await payment.put()
     assert (repeated.status, repeated.json["phase"]) == (200, "active")
@@ -342,9 +339,7 @@ async def test_a_stop_finishes_requests_in_progress_and_refuses_others(
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_fault_of_posd_is_answered_500_and_nothing_is_lost(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
+async def test_a_fault_gets_500_and_nothing_is_lost(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
     callback = terminal.requests[0].callback
     content = body(identity, "TERMINAL_CANCELED", ACK)

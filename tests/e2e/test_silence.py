@@ -112,9 +112,7 @@ async def test_an_acknowledgement_without_an_event_raises_the_attention_no_callb
     ("status", "seconds"),
     [("TERMINAL_ACKNOWLEDGED", STALL), ("CARD_PRESENTED", STALL), ("APPROVAL_REQUESTED", STALL_AFTER_REQUEST)],
 )
-async def test_a_silence_raises_the_attention_stalled_and_causes_a_search(
-    counter: Shop, status: str, seconds: float
-) -> None:
+async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, status: str, seconds: float) -> None:
     payment = await counter.started()
     await on_the_way(payment, status)
     began = now()
@@ -155,9 +153,7 @@ async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_it(shop: 
 
 
 @pytest.mark.parametrize(("status", "previous"), [("APPROVAL_REQUESTED", "CARD_PRESENTED"), ("NEW_STATE", None)])
-async def test_an_event_that_reopens_a_refused_payment_causes_a_search_at_once(
-    shop: Shop, status: str, previous: str | None
-) -> None:
+async def test_an_event_that_reopens_a_payment_causes_a_search(shop: Shop, status: str, previous: str | None) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409)
     assert (await payment.put()).json["outcome"]["result"] == "not_started"

@@ -9,6 +9,7 @@ import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -166,9 +167,7 @@ def requests_for(path: str) -> bytes:
 
 
 @asynccontextmanager
-async def unread(
-    connecting: Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]], sent: bytes
-) -> AsyncIterator[None]:
+async def unread(connecting: Awaitable[tuple[Any, asyncio.StreamWriter]], sent: bytes) -> AsyncIterator[None]:
     """Send bytes over a connection that is not read."""
     _, writer = await connecting
     writer.transport.pause_reading()  # type: ignore[attr-defined]

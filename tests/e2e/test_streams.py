@@ -211,9 +211,7 @@ async def test_a_thousand_simultaneous_streams_all_get_a_change(shop: Shop, coun
         return (await anext(told(messages(reader)))).json
 
     with crowd(posd.till_socket, count, STREAMS_OF_PROCESS.value) as connections:
-        opened = [
-            await ask_on(item, paths[n % 2], "accept: text/event-stream\r\n") for n, item in enumerate(connections)
-        ]
+        opened = [await ask_on(one, paths[n % 2], "accept: text/event-stream\r\n") for n, one in enumerate(connections)]
         for item in opened:
             assert (await item.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         assert await payment.event("TERMINAL_CANCELED") == 200

@@ -15,9 +15,7 @@ from tests.support.tables import there
 from tests.support.terminal import Request, ScriptedTerminal, http
 
 
-async def test_doubts_refusals_and_payments_taken_over_after_a_crash_are_logged(
-    posd: Daemon, terminal: ScriptedTerminal
-) -> None:
+async def test_doubts_refusals_and_crashed_payments_are_logged(posd: Daemon, terminal: ScriptedTerminal) -> None:
     refused, doubtful = str(uuid4()), str(uuid4())
 
     async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:

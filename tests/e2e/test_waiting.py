@@ -70,9 +70,7 @@ async def page(posd: Daemon, after: int, limit: int = 500) -> Any:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_till_waits_over_a_restart_by_a_repeated_call(
-    terminal: ScriptedTerminal, posd: Daemon, identity: str
-) -> None:
+async def test_a_wait_over_a_restart_repeats_its_call(terminal: ScriptedTerminal, posd: Daemon, identity: str) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
     waiting = await ask(posd.till_socket, f"/transactions/{identity}/outcome")
     await posd.restart()

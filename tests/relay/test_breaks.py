@@ -289,9 +289,7 @@ UNUSABLE: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize(("changed", "words"), UNUSABLE.values(), ids=UNUSABLE)
-async def test_a_fault_of_the_configuration_is_reported(
-    changed: dict[str, dict[str, Any]], words: str, tmp_path: Path
-) -> None:
+async def test_a_faulty_setting_is_reported(changed: dict[str, dict[str, Any]], words: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     sections = {name: found | changed.get(name, {}) for name, found in BASE.items()}
     lines = [

@@ -47,12 +47,8 @@ async def test_the_complete_feed_arrives_unchanged(lane: Lane, shop: Shop) -> No
     assert sent(changes) == await lane.feed()
     assert sent(changes)[-1]["outcome"]["transaction_reference"]
     assert sent(changes)[-1]["id"] == payment.identity
-    assert (state["kind"], state["last_seq"], state["health"], state["open"]) == (
-        "state",
-        sent(changes)[-1]["seq"],
-        {"status": "ok"},
-        0,
-    )
+    assert (state["kind"], state["last_seq"]) == ("state", sent(changes)[-1]["seq"])
+    assert (state["health"], state["open"]) == ({"status": "ok"}, 0)
     assert state["as_of"] <= state["at"]
 
 

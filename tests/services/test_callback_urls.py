@@ -33,9 +33,7 @@ async def test_the_newest_key_makes_tokens_and_older_ones_stay_valid() -> None:
     ("advertise_host", "netloc"),
     [("", "127.0.0.1:8443"), ("pos.shop.example", "pos.shop.example:8443"), ("2001:db8::1", "[2001:db8::1]:8443")],
 )
-async def test_the_callback_address_is_reachable_from_the_terminal_unless_one_is_configured(
-    advertise_host: str, netloc: str
-) -> None:
+async def test_the_callback_address_is_reachable_unless_one_is_configured(advertise_host: str, netloc: str) -> None:
     url = await CallbackUrls((NEW,), advertise_host, 8443).url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
     assert (urlsplit(url).scheme, urlsplit(url).netloc) == ("https", netloc)
 
@@ -69,9 +67,7 @@ async def test_a_configured_address_is_not_watched() -> None:
     assert (url.startswith("https://pos.example/posd/webhooks/"), host_in_it) == (True, None)
 
 
-def test_the_key_is_created_once_on_disk_and_is_private_under_any_umask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_created_once_and_private_under_any_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "callback.key"
     synced: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()))
@@ -80,9 +76,7 @@ def test_the_key_is_created_once_on_disk_and_is_private_under_any_umask(
         made = load_keys(path, may_make=True)
     finally:
         os.umask(before)
-    assert [item.parent for item in synced] == [tmp_path, tmp_path.parent], (
-        "the file is synced before its name in the folder"
-    )
+    assert [item.parent for item in synced] == [tmp_path, tmp_path.parent], "the file is synced before its name"
     assert path.stat().st_mode & 0o777 == 0o600
     assert [len(key) for key in made] == [32]
     assert load_keys(path, may_make=True) == made

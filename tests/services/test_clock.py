@@ -216,9 +216,7 @@ async def test_a_clock_that_jumps_back_and_forth_does_not_fill_the_disk(machine:
         assert len(await store.read(stretches)) == MOST_STRETCHES
 
 
-def test_the_status_of_the_kernel_counts_only_for_the_clock_of_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernels_status_counts_only_for_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
     # The kernel has no status of another clock. For such a clock the file of systemd-timesyncd counts.

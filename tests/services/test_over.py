@@ -87,17 +87,13 @@ async def test_ended_payments_use_no_quota_of_open_payments(world: World) -> Non
         getattr(world.inbox._quotas, keep)(sender(world.terminal.serial, updates_terminal=False), budget.value)
     identity = await world.started()
     for payment, event, broken in ((over, 429, 429), (identity, 200, 400)):
-        assert (await world.event(payment, "CARD_PRESENTED")).result.status == 200, (
-            "the first event of a state is always stored"
-        )
+        assert (await world.event(payment, "CARD_PRESENTED")).result.status == 200, "a state's first event is stored"
         assert (await world.event(payment, "CARD_PRESENTED")).result.status == event
         assert (await world.inbox.receive(payment, b"{", "peer")).result.status == broken
 
 
 @pytest.mark.parametrize(("result", "kept"), [(CallbackResult.OTHER_ID, 1), (CallbackResult.EVENT_LIMIT, 0)])
-async def test_a_refused_body_is_kept_as_the_row_of_its_reply_says(
-    world: World, result: CallbackResult, kept: int
-) -> None:
+async def test_a_refused_body_is_kept_as_its_row_says(world: World, result: CallbackResult, kept: int) -> None:
     identity, came = await world.started(), ReceivedCallback(b"{", "peer", now())
     refusal = RefusedBody(result, "a reason")
     refuse = partial(world.inbox.callbacks.refuse, identity=identity, refusal=refusal, came=came)

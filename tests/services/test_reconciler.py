@@ -70,9 +70,7 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_the_reconciler_ends_on_request_even_if_it_is_woken_at_the_same_moment(
-    tmp_path: Path, turns: int
-) -> None:
+async def test_the_reconciler_ends_on_request_even_if_woken_at_the_same_moment(tmp_path: Path, turns: int) -> None:
     with capture_logs() as lines:
         async with asking(tmp_path) as house:
             reconciler = house.reconciler

@@ -84,9 +84,7 @@ async def test_a_reply_that_cannot_be_recorded_is_recorded_later_and_the_till_ge
     assert inside.terminal.starts_of(identity) == 1
 
 
-async def test_a_fault_after_the_send_never_says_that_nothing_was_sent(
-    inside: Inside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fault_after_the_send_never_denies_it(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = str(uuid4())
 
     def broken(*_arguments: object) -> None:
@@ -243,9 +241,7 @@ async def test_a_possibly_committed_payment_is_neither_confirmed_nor_denied(
     await asyncio.sleep(0)  # the call looks up the id, and then waits for the lock
     inside.unlock()
     transaction, created = await repeated
-    assert [item.phase for item in meanwhile if item] == [Phase.STARTING], (
-        "the settling of the first call must not end the payment as not_started"
-    )
+    assert [item.phase for item in meanwhile if item] == [Phase.STARTING], "the first call does not end the payment"
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 

@@ -62,9 +62,7 @@ def test_a_backup_is_one_private_undamaged_file_with_its_time_and_the_keys(datab
     report = verify(tmp_path / "b.db", lambda *_: None)
     assert (report.backup, report.counts) == (True, {})
     assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "posd reads a backup without any other file"
-    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", (
-        "the backup has no WAL, so that a read-only medium can hold it"
-    )
+    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", "a backup has no WAL: its medium may be read-only"
 
 
 @pytest.mark.slow
@@ -160,9 +158,7 @@ def test_a_full_disk_leaves_nothing_and_is_reported(database: Path, tmp_path: Pa
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("point", ["backup.copied", "backup.checked", "backup.renamed"])
-def test_a_killed_backup_is_complete_or_absent_and_the_next_one_works(
-    database: Path, tmp_path: Path, point: str
-) -> None:
+def test_a_killed_backup_is_complete_or_absent_and_the_next_works(database: Path, tmp_path: Path, point: str) -> None:
     command = [sys.executable, "-c", SCRIPT, str(database), str(tmp_path / "b.db")]
     killed = subprocess.run(command, env=os.environ | {"POSD_CRASH": point}, check=False)
     assert killed.returncode == -9

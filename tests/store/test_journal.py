@@ -132,9 +132,7 @@ async def test_an_entry_without_a_change_is_not_stored(store: Store, begun: Tran
         (Attempted(ReplyLost("reset")), "in_doubt"),
     ],
 )
-async def test_an_action_is_stored_even_if_it_changes_nothing(
-    store: Store, begun: Transaction, entry: Entry, word: str
-) -> None:
+async def test_an_action_without_a_change_is_stored(store: Store, begun: Transaction, entry: Entry, word: str) -> None:
     active = await deliver(store, begun, content(ACK))
     assert await write_down(store, active, entry, timedelta(seconds=7)) == active == await stored(store)
     told = (await history(store))[-1]
@@ -142,9 +140,7 @@ async def test_an_action_is_stored_even_if_it_changes_nothing(
     assert [item.entry for item in await entries(store)] == [entry]
 
 
-async def test_a_search_with_the_same_result_only_updates_the_time_of_the_newest_entry(
-    store: Store, begun: Transaction
-) -> None:
+async def test_a_repeated_result_only_updates_the_time_of_the_newest_entry(store: Store, begun: Transaction) -> None:
     doubtful = await write_down(store, begun, Interrupted())
     once = await write_down(store, doubtful, Searched(SearchMiss()))
     again = await write_down(store, once, Searched(SearchMiss()), timedelta(seconds=7))
@@ -175,9 +171,7 @@ async def test_an_entry_has_the_number_of_events_before_it(store: Store, begun: 
     assert [item.events_before for item in await entries(store)] == [0, 1, 2]
     assert [item.seq for item in await entries(store)] == [1, 2, 3]
     foreign = await store.read(lambda db: list(journal.entries(db, other.client_transaction_id)))
-    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], (
-        "the journal counts no events of other payments"
-    )
+    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "the journal counts a payment's own events"
 
 
 async def test_an_entry_for_an_earlier_state_leaves_no_trace(store: Store, begun: Transaction) -> None:

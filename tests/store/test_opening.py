@@ -47,9 +47,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_a_failed_migration_leaves_the_schema_of_the_previous_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_migration_leaves_the_previous_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "posd.db"
     open_database(path).close()
     good = list(connection.migrations())

@@ -37,9 +37,7 @@ async def test_a_search_that_found_another_transaction_of_the_terminal_works(sto
     assert not await has_found_another(store, "SN-1", "a")
     await remember(store, "SN-1", "a")
     assert await has_found_another(store, "SN-1", "b")
-    assert not await has_found_another(store, "SN-1", "a"), (
-        "a search that finds the searched transaction proves nothing about others"
-    )
+    assert not await has_found_another(store, "SN-1", "a"), "finding the searched one proves nothing of others"
     assert not await has_found_another(store, "SN-2", "b"), "another terminal may behave differently"
     assert not await has_found_another(store, "SN-1", "b", f"{SEARCH} /data"), "another search may behave differently"
 
@@ -73,9 +71,7 @@ def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
         ([], "1"),
     ],
 )
-async def test_a_search_is_tried_on_the_newest_payment_that_the_acquirer_ended(
-    store: Store, last: list[bytes], control: str
-) -> None:
+async def test_a_search_is_tried_on_the_acquirers_newest_payment(store: Store, last: list[bytes], control: str) -> None:
     """The acquirer's index contains the payments that reached the acquirer.
 
     A payment that was canceled earlier may be missing.

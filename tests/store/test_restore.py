@@ -388,9 +388,7 @@ def test_a_row_whose_damage_only_its_reader_finds_is_not_taken_over_unchanged(st
     ],
     ids=["gone", "empty", "garbage", "truncated", "no header"],
 )
-def test_the_backup_is_restored_after_any_damage_to_the_file(
-    state: State, damage: Callable[[Path], object], old: OldFile
-) -> None:
+def test_the_backup_is_restored_after_any_damage(state: State, damage: Callable[[Path], object], old: OldFile) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     of_backup = snapshots(state.copy, filled.known[1:3])
@@ -606,9 +604,7 @@ def listed(number: int, at: str = "", serial: str = "") -> StartedPayment:
 def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
-        filled.db.execute(
-            "INSERT INTO pruned_transactions VALUES (?, 'SN-1', 'charge', 'approved', 'day')", (name(20),)
-        )
+        filled.db.execute("INSERT INTO pruned_transactions VALUES (?, 'SN-1', 'charge', 'approved', 'at')", (name(20),))
     before = snapshots(state.database, filled.known)
     with closing(connect_reader(state.database)) as db:
         newest = max(numbers(db, "changes"))

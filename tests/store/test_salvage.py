@@ -82,9 +82,7 @@ def test_no_damage_invents_a_record(whole: Path, tmp_path: Path, seed: int) -> N
     [lambda path: path.write_bytes(b""), lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * PAGE * 3)],
     ids=["empty", "gone", "garbage"],
 )
-def test_rows_that_only_the_wal_has_are_found_without_the_file(
-    tmp_path: Path, damage: Callable[[Path], object]
-) -> None:
+def test_rows_only_in_the_wal_are_found_without_the_file(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     path = tmp_path / "posd.db"
     filled = Filled(open_database(path))
     fill(filled, 20)
@@ -159,9 +157,7 @@ def test_ids_on_the_inner_pages_of_an_index_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("size", [PAGE, 4096])  # older versions of posd used the larger pages
-def test_without_any_header_the_page_size_is_found_from_the_pages(
-    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_size_is_found_without_a_header(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "posd.db"
     monkeypatch.setattr(connection, "PAGE_BYTES", size)
     with filling(path) as filled:

@@ -267,9 +267,7 @@ class FailingCommit(sqlite3.Connection):
         (sqlite3.SQLITE_CORRUPT, CommitUncertain, True),
     ],
 )
-def test_a_failed_commit_is_trusted_only_if_its_result_is_certain(
-    tmp_path: Path, code: int, kind: type, reopen: bool
-) -> None:
+def test_a_failed_commit_is_trusted_only_if_certain(tmp_path: Path, code: int, kind: type, reopen: bool) -> None:
     db = sqlite3.connect(tmp_path / "x.db", isolation_level=None, factory=FailingCommit)
     db.execute("CREATE TABLE t (a)")
     db.code = code  # type: ignore[attr-defined]
@@ -344,9 +342,7 @@ async def test_before_the_commit_nothing_is_written_to_the_disk(tmp_path: Path) 
     await store.close()
 
 
-async def test_an_exception_that_is_no_error_leaves_no_transaction_open(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_exception_leaves_no_transaction_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(writer.WriteBatch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
         with pytest.raises(CommitUncertain):
@@ -497,9 +493,7 @@ async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch
     await store.close()
 
 
-async def test_the_close_of_the_writer_does_not_wait_for_a_pause(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_the_close_of_a_writer_waits_for_no_pause(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pause(monkeypatch, 3600, 1)
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     await store.write(insert("a"))
@@ -521,9 +515,7 @@ async def test_the_close_of_the_writer_does_not_wait_for_a_pause(
         (30, 350, 10.0),
     ],
 )
-def test_the_pause_before_a_checkpoint_is_longer_on_a_slow_disk(
-    took: float | None, functions: int, due: float | None
-) -> None:
+def test_a_checkpoints_pause_is_longer_on_a_slow_disk(took: float | None, functions: int, due: float | None) -> None:
     now = 3.0
     checkpoints = Checkpoints(lambda: now)
     if took is not None:

@@ -38,9 +38,7 @@ async def test_a_call_keeps_nothing_for_the_next_one(terminal: ScriptedTerminal,
     assert [request.headers["connection"] for request in terminal.requests] == ["close", "close"]
 
 
-async def test_a_proxy_in_the_environment_is_not_used(
-    terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_environment_proxy_is_not_used(terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):

@@ -121,9 +121,7 @@ async def test_a_single_address_is_not_probed_before_a_call(fleet: Fleet, right:
     assert shown(fleet)["reachable"] is None
 
 
-async def test_of_several_addresses_a_call_goes_to_an_address_that_replies(
-    fleet: Fleet, right: ScriptedTerminal
-) -> None:
+async def test_of_several_addresses_a_call_goes_to_one_that_replies(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
     assert fleet.of(SERIAL).addresses.base_url == f"https://127.0.0.99:{port_of(right)}"
     address = await fleet.of(SERIAL).choose()
@@ -251,9 +249,7 @@ async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet,
     assert (document["reachable"], document["claims"]) == (True, [])
 
 
-async def test_an_address_from_before_a_network_change_is_used_while_it_answers(
-    fleet: Fleet, right: ScriptedTerminal
-) -> None:
+async def test_an_address_of_an_old_network_is_used_while_it_answers(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right))
     fleet.announce(announced("s", right, serial="SN-STRANGER"))
     fleet.mark_stale()
@@ -313,14 +309,10 @@ async def test_the_device_that_got_a_payment_is_recognized_by_its_certificate(
     assert shown(fleet)["reachable"] is True
     assert fleet.of(SERIAL).addresses.same_device(sent_to, elsewhere) == right.fingerprint
     assert fleet.of(SERIAL).addresses.same_device(sent_to, sent_to) == right.fingerprint
-    assert fleet.of(SERIAL).addresses.same_device("https://192.0.2.9:1", elsewhere) is False, (
-        "an earlier start went to another address"
-    )
+    assert fleet.of(SERIAL).addresses.same_device("https://192.0.2.9:1", elsewhere) is False, "it started elsewhere"
     assert fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, right.fingerprint)
     assert fleet.of(SERIAL).addresses.was_same_device(sent_to, elsewhere, right.fingerprint)
-    assert not fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, other.fingerprint), (
-        "another device has the address at present"
-    )
+    assert not fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, other.fingerprint), "another has it now"
     assert not fleet.of(SERIAL).addresses.was_same_device(sent_to, sent_to, None)
 
     asked = [await device.call("GET", f"{url}/abort", same_as=right.fingerprint) for url in (elsewhere, other.base_url)]
@@ -357,9 +349,7 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
 
 
 @pytest.mark.parametrize("key", ["fingerprint_sha256", "public_key_sha256"])
-def test_a_device_that_is_pinned_after_the_start_does_not_count_as_the_device_of_the_start(
-    tmp_path: Path, key: str
-) -> None:
+def test_a_device_pinned_after_the_start_does_not_count_as_the_device_of_the_start(tmp_path: Path, key: str) -> None:
     here, before, after = "https://192.0.2.1:6869", "a" * 64, "b" * 64
     entry = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{here}"\n'
     fleet = Fleet(configured(tmp_path, f'{entry}{key} = "{before}"\n'))

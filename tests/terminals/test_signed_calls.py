@@ -88,9 +88,7 @@ async def test_a_reply_with_another_key_cannot_be_read_and_says_so(tmp_path: Pat
     ],
     ids=str,
 )
-def test_a_refused_call_says_whether_the_clocks_differ(
-    tmp_path: Path, status: int, minutes: int | None, words: str
-) -> None:
+def test_a_refused_call_says_if_the_clocks_differ(tmp_path: Path, status: int, minutes: int | None, words: str) -> None:
     def date() -> str | None:
         return None if minutes is None else format_datetime(datetime.now(UTC) - timedelta(minutes=minutes), usegmt=True)
 

@@ -339,9 +339,7 @@ async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House,
 
 @pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["no chunk", "too long a chunk"])
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
-async def test_a_broken_body_is_refused_and_the_app_is_told(
-    house: House, client: Client, broken: bytes, apart: bool
-) -> None:
+async def test_a_broken_body_is_refused_and_reported(house: House, client: Client, broken: bytes, apart: bool) -> None:
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:
         await until(lambda: house.pieces is not None)

@@ -22,9 +22,7 @@ def written(write: Callable[[], bytes], *, texts: bool) -> bytes:
 
 
 def test_amounts_in_a_problem_have_the_form_that_the_call_wants() -> None:
-    problem = Problem(
-        "invalid_request", "more than the original allows", asked=Decimal("12.50"), allowed=Decimal("11.20")
-    )
+    problem = Problem("invalid_request", "more than it allows", asked=Decimal("12.50"), allowed=Decimal("11.20"))
     numbers, texts = (written(lambda: bytes(problem_response(problem).body), texts=texts) for texts in (False, True))
     assert b'"asked":12.50,"allowed":11.20' in numbers
     assert b'"asked":"12.50","allowed":"11.20"' in texts

@@ -144,9 +144,7 @@ def test_a_hundred_terminals_behind_one_unknown_address_are_admitted_within_thei
     assert (waiting, backoff) == (0, 2)
 
 
-def test_the_memory_for_addresses_is_bounded(
-    gate: AdmissionGate, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_for_addresses_is_bounded(gate: AdmissionGate, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "MAX_ADDRESSES", 10)
     monkeypatch.setattr(gates, "MAX_KNOWN", 10)
     for number in range(1000):

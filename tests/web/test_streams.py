@@ -211,9 +211,7 @@ async def test_a_client_that_never_reads_again_is_disconnected(house: House, mon
         await house.empty()
         assert house.held() == 0
         found: list[Message] = []
-        with suppress(
-            ConnectionError, asyncio.IncompleteReadError
-        ):  # the bytes in the kernel's buffer end within a message
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # the kernel's bytes end within a message
             async for item in messages(slow.reader):
                 found.append(item)  # noqa: PERF401 - the test also needs the lines before an error
     assert numbers(found) == list(range(1, len(found) + 1))
@@ -265,9 +263,7 @@ def test_the_detector_measures_how_long_a_client_reads_nothing() -> None:
     assert client.look() == 0
 
 
-async def test_a_response_that_the_client_does_not_read_ends_its_connection(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unread_response_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
@@ -279,9 +275,7 @@ async def test_a_response_that_the_client_does_not_read_ends_its_connection(
     till.hang_up()
 
 
-async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_reader_gets_all_of_a_large_response(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader may be very slow. At each check of this test the time is over, but the client has read bytes since the
     previous check.
     """
@@ -296,9 +290,7 @@ async def test_a_client_that_reads_a_large_response_slowly_gets_all_of_it(
     till.hang_up()
 
 
-async def test_a_client_that_resumes_too_slowly_still_gets_the_rest(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_resumes_too_slowly_gets_the_rest(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """posd has cut the reader off. posd keeps the remaining bytes as long as the client continues to read."""
     enough, looks = asyncio.Event(), 0
 
@@ -321,9 +313,7 @@ async def test_a_client_that_resumes_too_slowly_still_gets_the_rest(
     assert found[-1].event == "cut_off"
 
 
-async def test_an_unread_last_batch_does_not_count_as_a_delivered_outcome(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unread_last_batch_is_no_delivered_outcome(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     counted = house.context.streams.ended
@@ -426,9 +416,7 @@ async def test_a_head_request_gets_only_the_head_and_the_connection_stays_open(h
         (["text/event-stream;q=x"], True),
     ],
 )
-def test_a_stream_is_sent_only_if_the_client_accepts_it_and_does_not_prefer_a_document(
-    accept: list[str], wanted: bool
-) -> None:
+def test_a_stream_is_sent_only_if_a_client_accepts_it_and_prefers_no_document(accept: list[str], wanted: bool) -> None:
     headers = [(b"accept", value.encode()) for value in accept]
     assert wants_stream(Request({"type": "http", "headers": headers})) is wanted
 
@@ -449,15 +437,11 @@ def test_no_status_can_imitate_an_event_of_posd(status: str, event: str) -> None
 # Payments come first.
 
 
-async def test_a_reader_far_behind_waits_while_changes_are_recorded(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_far_behind_waits_while_changes_arrive(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "GIVE_WAY_SECONDS", 3.0)
     await house.record(feed.FAR_BEHIND + 10)
     far = asyncio.create_task(house.get("?after=1"))
-    assert len((await house.get(f"?after={feed.FAR_BEHIND}"))["changes"]) == 10, (
-        "a reader near the end gets its page at once"
-    )
+    assert len((await house.get(f"?after={feed.FAR_BEHIND}"))["changes"]) == 10, "a reader near the end does not wait"
     monkeypatch.setattr(feed, "BUSY_SECONDS", 0.0)
     assert (await house.get("?after=1"))["changes"], "no change was recorded recently"
     assert not far.done()

@@ -8,15 +8,19 @@ import asyncio
 import os
 import sys
 import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from posd.tls import issue
-from tests.bench.shop import Shop, one_by_one, open_shop, pay, start, till
+from tests.bench.shop import Shop, connected, one_by_one, open_shop, pay, start
 from tests.support.daemon import START_SECONDS, Daemon, toml
+from tests.support.figures import Figure
 from tests.support.manager import Manager, manager
 from tests.support.senders import ask_on, crowd
 from tests.support.shim import Kind, Operation, build
@@ -58,32 +62,8 @@ class Bench:
         return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(self.home / "bytecode")}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One figure with its value in each round. `limit`: highest allowed median, in the same unit."""
-
-    figure: str
-    rounds: Sequence[float]
-    limit: float
-    unit: str
-
-    @property
-    def median(self) -> float:
-        return median(self.rounds)
-
-    @property
-    def holds(self) -> bool:
-        """Return whether the median is within the limit."""
-        return self.median <= self.limit
-
-    def __str__(self) -> str:
-        least, most = f"{min(self.rounds):.3g}", f"{max(self.rounds):.3g}"
-        held = "holds" if self.holds else "falls short"
-        return f"{self.median:8.3g} {self.unit} ({least} to {most}), at most {self.limit:.3g}: {held}: {self.figure}"
-
-
 #: A function that measures one part of the table.
-Measure = Callable[[Bench], Awaitable[Sequence[Row]]]
+Measure = Callable[[Bench], Awaitable[Sequence[Figure]]]
 
 #: Limits of memory. The first two limits are in MB (1024 × 1024 bytes), the last limit is in KB (1024 bytes).
 IDLE_LIMIT = 45.0
@@ -98,7 +78,7 @@ IDLE_SECONDS, SETTLE_SECONDS = 60, 10
 OPEN = 10
 
 
-async def measure_memory(bench: Bench) -> Sequence[Row]:
+async def measure_memory(bench: Bench) -> Sequence[Figure]:
     """Measure the memory of daemons as in a shop, with discovery on. Each round has its own daemons."""
     if not bench.short:  # the first start needs more memory, because it writes bytecode
         async with open_shop(bench.directory("memory-bytecode"), 1, bench.as_installed()):
@@ -116,8 +96,8 @@ async def measure_memory(bench: Bench) -> Sequence[Row]:
             after.append(resident_bytes(shop.pid) / MIB)
     grown = [more - less for more, less in zip(after, idle, strict=True)]
     return [
-        Row("resident memory, idle", idle, IDLE_LIMIT, "MB"),
-        Row(f"the same after {count:,} payments, above idle", grown, GROWTH_LIMIT, "MB"),
+        Figure("resident memory, idle", idle, "MB", IDLE_LIMIT),
+        Figure(f"the same after {count:,} payments, above idle", grown, "MB", GROWTH_LIMIT),
         await _of_tills(bench),
     ]
 
@@ -132,16 +112,16 @@ async def open_shops(bench: Bench, stack: AsyncExitStack, name: str) -> list[Sho
     ]
 
 
-async def _of_tills(bench: Bench) -> Row:
+async def _of_tills(bench: Bench) -> Figure:
     """Measure the memory for each till that waits for an open payment on a connection of its own, without the client's
     memory.
     """
     count, each = bench.pick(1000, 20), list[float]()
     async with AsyncExitStack() as stack:
         for shop in await open_shops(bench, stack, "waiting"):
-            own = await till(shop.daemon.till_socket)
-            payments = [await start(shop, own, serial) for serial in shop.serials[:OPEN]]
-            own.close()
+            own = await connected(shop.daemon.till_socket)
+            payments = [await start(own, serial) for serial in shop.serials[:OPEN]]
+            own.hang_up()
             await asyncio.sleep(bench.pick(SETTLE_SECONDS // 2, 0))
             before = resident_bytes(shop.pid)
             async with AsyncExitStack() as waiters:
@@ -151,7 +131,7 @@ async def _of_tills(bench: Bench) -> Row:
                     waiters.callback(waiting.hang_up)
                 await quiet(shop.pid)
                 each.append((resident_bytes(shop.pid) - before) / count / KIB)
-    return Row(f"resident memory of a waiting till, of {count:,}", each, WAITING_LIMIT, "KB")
+    return Figure(f"resident memory of a waiting till, of {count:,}", each, "KB", WAITING_LIMIT)
 
 
 #: Limits of a start, in multiples of the bare imports.
@@ -164,13 +144,13 @@ BARE = "import starlette, hypercorn, aiosqlite, zeroconf, structlog; print(flush
 FLEET = "".join(f'[[terminals]]\nserial = "SN-{number:04}"\n' for number in range(1, 5))
 
 
-async def measure_starts(bench: Bench) -> Sequence[Row]:
+async def measure_starts(bench: Bench) -> Sequence[Figure]:
     """Measure starts. Before the measurement, a first start loads all files into the page cache, writes the bytecode
     and makes the database.
     """
     found = await starts(bench, bench.pick(STARTS, 1))
     ready, bare = ([median(pair[side].seconds for pair in pairs) for pairs in found] for side in (0, 1))
-    return [Row("start to ready (READY=1), empty, warm cache, by the bare imports", _by(ready, bare), LIMIT, "×")]
+    return [Figure("start to ready (READY=1), empty, warm cache, by the bare imports", _by(ready, bare), "×", LIMIT)]
 
 
 async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]]:
@@ -188,18 +168,17 @@ async def starts(bench: Bench, count: int) -> list[list[tuple["Start", "Start"]]
     return found
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(NamedTuple):
     """Resources of a process until it was ready: seconds of the clock, processor seconds, and bytes of memory."""
 
     seconds: float
     processor: float
     resident: int
 
-    @classmethod
-    def since(cls, begun: float, pid: int) -> "Start":
-        """Return the measurement of a process that is ready now."""
-        return cls(time.perf_counter() - begun, processor_seconds(pid), resident_bytes(pid))
+
+def _since(begun: float, pid: int) -> Start:
+    """Return the measurement of a process that is ready now."""
+    return Start(time.perf_counter() - begun, processor_seconds(pid), resident_bytes(pid))
 
 
 async def start_daemon(daemon: Daemon, told: Manager) -> Start:
@@ -208,7 +187,7 @@ async def start_daemon(daemon: Daemon, told: Manager) -> Start:
     await daemon.start(wait=False)
     assert daemon.process is not None
     await told.heard_of("READY")
-    found = Start.since(begun, daemon.process.pid)
+    found = _since(begun, daemon.process.pid)
     await daemon.stop()
     await told.heard_of("STOPPING")
     return found
@@ -227,7 +206,7 @@ async def bare_imports(others: Mapping[str, str]) -> Start:
     try:
         async with asyncio.timeout(START_SECONDS):
             await process.stdout.readuntil(b"\n")
-        return Start.since(begun, process.pid)
+        return _since(begun, process.pid)
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -238,39 +217,25 @@ async def bare_imports(others: Mapping[str, str]) -> Start:
 BLOCK = 4096
 
 
-@dataclass
-class Span:
-    """Writes between two moments. `blocks`: bytes written to the disk in whole blocks. Each block counts once between
-    two syncs.
+def writes(operations: Iterable[Operation], moments: Sequence[int]) -> tuple[Counter[int], Counter[int]]:
+    """Return the numbers of syncs and of bytes before each moment (`Shim.position`) and after the moment before it. The
+    bytes are in whole blocks. Each block counts once between two syncs.
     """
-
-    syncs: int = 0
-    blocks: int = 0
-
-
-def spans(operations: Iterable[Operation], moments: Sequence[int]) -> list[Span]:
-    """Return the writes between each two moments (`Shim.position`). The last span lasts until the end."""
     names: dict[tuple[int, int], str] = {}
-    dirty: dict[str, set[int]] = {}
-    found = [Span() for _ in moments[1:]]
-    at = 0
+    dirty = defaultdict[str, set[int]](set)
+    syncs, written = Counter[int](), Counter[int]()
     for operation in operations:
+        name = names.get(operation.descriptor, operation.name)
         if operation.kind is Kind.OPEN:
             names[operation.descriptor] = operation.name
-            continue
-        while at < len(moments) and operation.end > moments[at]:
-            at += 1
-        if at == len(moments):
-            break
-        span = found[at - 1] if at else Span()
-        name = names.get(operation.descriptor, operation.name)
-        if operation.kind is Kind.WRITE:
-            first, last = operation.offset // BLOCK, (operation.offset + len(operation.data) - 1) // BLOCK
-            dirty.setdefault(name, set()).update(range(first, last + 1))
+        elif operation.kind is Kind.WRITE:
+            end = operation.offset + len(operation.data)
+            dirty[name].update(range(operation.offset // BLOCK, (end - 1) // BLOCK + 1))
         elif operation.kind is Kind.SYNC:
-            span.syncs += 1
-            span.blocks += len(dirty.pop(name, ())) * BLOCK
-    return found
+            place = bisect_left(moments, operation.end)
+            syncs[place] += 1
+            written[place] += len(dirty.pop(name, ())) * BLOCK
+    return syncs, written
 
 
 async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
@@ -287,16 +252,16 @@ async def record(bench: Bench, count: int) -> tuple[list[float], list[float]]:
         for _ in rounds:
             await pay_in_turn(count)
             moments.append(shim.position())
-    taken = spans(shim.operations(), moments)
+    syncs, written = writes(shim.operations(), moments)
     shim.log.unlink()
-    return [span.syncs / count for span in taken], [span.blocks / count / KIB for span in taken]
+    return [syncs[number] / count for number in rounds], [written[number] / count / KIB for number in rounds]
 
 
 #: Payments in a round whose processor time is measured, and payments in a round under the shim.
 PAYMENTS, RECORDED = 30, 12
 
 
-async def measure_ratios(bench: Bench, reference: Mapping[str, float]) -> Sequence[Row]:
+async def measure_ratios(bench: Bench, reference: Mapping[str, float]) -> Sequence[Figure]:
     """Measure the ratios of the quick run, of five rounds. A ratio that the reference lacks does not hold."""
     begun = [pair for (pair,) in await starts(bench, 1)]
     bare = [other for _, other in begun]
@@ -319,7 +284,7 @@ async def measure_ratios(bench: Bench, reference: Mapping[str, float]) -> Sequen
         ),
     }
     assert reference.keys() <= found.keys(), f"the reference has a ratio that is not measured: {reference.keys()}"
-    return [Row(name, rounds, TOLERANCE * reference.get(name, 0.0), "×") for name, rounds in found.items()]
+    return [Figure(name, rounds, "×", TOLERANCE * reference.get(name, 0.0)) for name, rounds in found.items()]
 
 
 def _by(values: Iterable[float], others: Iterable[float]) -> list[float]:

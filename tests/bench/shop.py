@@ -19,6 +19,7 @@ from tests.support.daemon import Daemon, running
 from tests.support.https import connect
 from tests.support.senders import crowd
 from tests.support.shop import AMOUNT
+from tests.support.streams import Connection
 from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
 from tests.support.usage import FRESH, processor_seconds, quiet
 
@@ -68,43 +69,27 @@ async def open_shop(
             yield Shop(daemon, serials, arrived)
 
 
-class Wire:
-    """One connection."""
-
-    def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
-        self._reader, self._writer = streams
-
-    def send(self, method: str, path: str, body: bytes = b"", headers: str = "") -> None:
-        """Send a request."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: posd\r\ncontent-type: application/json\r\n{headers}"
-        self._writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-
-    async def answer(self, status: int) -> None:
-        """Read one response. Raise RuntimeError for another status."""
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        _, found, rest = head.partition(b"content-length:")
-        body = await self._reader.readexactly(int(rest.split(b"\r\n", 1)[0]) if found else 0)
-        if int(head[9:12]) != status:
-            raise RuntimeError(f"expected {status}: {head.decode()}{body.decode()}")
-
-    async def discard(self) -> None:
-        """Read and discard all data until the other side ends the connection."""
-        while await self._reader.read(65_536):
-            pass
-
-    def close(self) -> None:
-        """Close the connection without a message to the other side."""
-        self._writer.transport.abort()
-
-
-async def till(path: Path) -> Wire:
+async def connected(path: Path) -> Connection:
     """Connect to the socket of the tills."""
-    return Wire(await asyncio.open_unix_connection(str(path)))
+    return Connection(*await asyncio.open_unix_connection(str(path)))
 
 
-async def listener(shop: Shop) -> Wire:
+async def listener(shop: Shop) -> Connection:
     """Connect to the listener for callbacks, over TLS."""
-    return Wire(await connect(shop.daemon.port, shop.daemon.ca))
+    return Connection(*await connect(shop.daemon.port, shop.daemon.ca))
+
+
+def send(connection: Connection, method: str, path: str, body: bytes = b"", headers: str = "") -> None:
+    """Send a request on an open connection."""
+    head = f"{method} {path} HTTP/1.1\r\nhost: posd\r\ncontent-type: application/json\r\n{headers}"
+    connection.writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+
+async def expect(connection: Connection, status: int) -> None:
+    """Read one response. Raise RuntimeError for another status."""
+    reply = await connection.answer()
+    if reply.status != status:
+        raise RuntimeError(f"expected {status}: {reply}")
 
 
 #: Pause after each step of a single payment, in seconds. In a shop the next step also comes later, so two steps share
@@ -112,20 +97,20 @@ async def listener(shop: Shop) -> Wire:
 PAUSE_SECONDS = 0.003
 
 
-async def start(shop: Shop, own: Wire, serial: str) -> str:
+async def start(own: Connection, serial: str) -> str:
     """Start a payment. Return the id."""
     identity = str(uuid4())
-    own.send("PUT", f"/v1/transactions/{identity}", json.dumps({"terminal": serial, "amount": AMOUNT}).encode())
-    await own.answer(201)
+    send(own, "PUT", f"/v1/transactions/{identity}", json.dumps({"terminal": serial, "amount": AMOUNT}).encode())
+    await expect(own, 201)
     return identity
 
 
-async def end(shop: Shop, lan: Wire, identity: str, serial: str) -> None:
+async def end(shop: Shop, lan: Connection, identity: str, serial: str) -> None:
     """Send all events of an approved payment."""
     path = shop.arrived.pop(identity)
     for status, previous in events.APPROVED:
-        lan.send("POST", path, events.body(identity, status, previous, serial))
-        await lan.answer(200)
+        send(lan, "POST", path, events.body(identity, status, previous, serial))
+        await expect(lan, 200)
 
 
 async def pay(shop: Shop, count: int) -> None:
@@ -142,13 +127,13 @@ async def pay(shop: Shop, count: int) -> None:
 
 
 async def _pay(shop: Shop, connection: socket.socket, serial: str, left: Iterator[None]) -> None:
-    own, lan = Wire(await asyncio.open_unix_connection(sock=connection.dup())), await listener(shop)
+    own, lan = Connection(*await asyncio.open_unix_connection(sock=connection.dup())), await listener(shop)
     try:
         for _ in left:
-            await end(shop, lan, await start(shop, own, serial), serial)
+            await end(shop, lan, await start(own, serial), serial)
     finally:
-        own.close()
-        lan.close()
+        own.hang_up()
+        lan.hang_up()
 
 
 @asynccontextmanager
@@ -158,22 +143,22 @@ async def one_by_one(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[floa
     four events, a till that waits for the outcome, and a reader of the feed that gets the changes. The function returns
     the daemon's processor seconds for each payment, over all its threads.
     """
-    wires = own, waiter, feed = [await till(shop.daemon.till_socket) for _ in range(3)]
+    own, waiter, feed = [await connected(shop.daemon.till_socket) for _ in range(3)]
     lan = await listener(shop)
-    feed.send("GET", "/v1/feed", headers="accept: text/event-stream\r\n")
-    reading = asyncio.create_task(feed.discard())
+    send(feed, "GET", "/v1/feed", headers="accept: text/event-stream\r\n")
+    reading = asyncio.create_task(_discard(feed))
 
     async def pay_in_turn(count: int) -> float:
         await quiet(shop.pid)
         used = processor_seconds(shop.pid)
         for number in range(count):
             serial = shop.serials[number % len(shop.serials)]
-            identity = await start(shop, own, serial)
+            identity = await start(own, serial)
             await asyncio.sleep(PAUSE_SECONDS)
-            waiter.send("GET", f"/v1/transactions/{identity}/outcome")
+            send(waiter, "GET", f"/v1/transactions/{identity}/outcome")
             await asyncio.sleep(PAUSE_SECONDS)
             await end(shop, lan, identity, serial)
-            await waiter.answer(200)
+            await expect(waiter, 200)
             await asyncio.sleep(PAUSE_SECONDS)
         await quiet(shop.pid)
         return (processor_seconds(shop.pid) - used) / count
@@ -184,5 +169,10 @@ async def one_by_one(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[floa
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        for wire in (*wires, lan):
-            wire.close()
+        for connection in (own, waiter, feed, lan):
+            connection.hang_up()
+
+
+async def _discard(connection: Connection) -> None:
+    while await connection.reader.read(65_536):
+        pass

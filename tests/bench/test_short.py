@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.bench.__main__ import MEASURES, read_reference
-from tests.bench.measures import TOLERANCE, Bench, Row, measure_ratios
+from tests.bench.measures import TOLERANCE, Bench, measure_ratios
+from tests.support.figures import Figure
 from tests.support.needs import needs
 from tests.support.tables import every
 
@@ -37,7 +38,7 @@ async def test_a_part_measures_all_of_its_rows(name: str, bench: Bench) -> None:
 @needs("cc")
 async def test_the_quick_run_measures_every_ratio_of_the_reference(bench: Bench) -> None:
     rows = await measure_ratios(bench, read_reference())
-    assert {row.figure for row in rows} == read_reference().keys()
+    assert {row.name for row in rows} == read_reference().keys()
     assert all(math.isfinite(value) and value > 0 for row in rows for value in row.rounds)
 
 
@@ -52,4 +53,4 @@ async def test_the_quick_run_measures_every_ratio_of_the_reference(bench: Bench)
     ],
 )
 def test_a_ratio_that_is_worse_by_more_than_a_quarter_does_not_hold(memory: list[float], holds: bool) -> None:
-    assert Row("memory", memory, TOLERANCE * 2.0, "×").holds == holds
+    assert Figure("memory", memory, "×", TOLERANCE * 2.0).holds == holds

@@ -31,26 +31,15 @@ ELSEWHERE_SHARE = 0.15
 TWICE_SHARE = 0.15
 #: Share of payments that the till aborts, in addition to the payments that wait for an abort.
 ABORT_SHARE = 0.12
-#: Crash points of the daemon (`posd.base.crashpoints`) -> frequency. Points of a start are frequent, because an
-#: interrupted start could be sent twice.
-POINTS = {
-    "start.intended": 2,
-    "start.before_send": 1,
-    "start.written": 3,
-    "start.replied": 3,
-    "start.concluded": 1,
-    "event.before_commit": 1,
-    "event.committed": 2,
-    "event.answered": 1,
-    "search.replied": 1,
-    "search.recorded": 1,
-    "recovery.before_commit": 1,
-    "recovery.committed": 1,
-    "till.before_answer": 1,
-    "till.answered": 1,
-    "writer.before_commit": 1,
-    "writer.committed": 1,
-}
+#: Crash points of the daemon (`posd.base.crashpoints`). Points of a start are frequent, because an interrupted start
+#: could be sent twice.
+POINTS = (
+    *("start.written", "start.replied") * 3,
+    *("start.intended", "event.committed") * 2,
+    *("start.before_send", "start.concluded", "event.before_commit", "event.answered", "search.replied"),
+    *("search.recorded", "recovery.before_commit", "recovery.committed", "till.before_answer", "till.answered"),
+    *("writer.before_commit", "writer.committed"),
+)
 
 
 class Kind(StrEnum):
@@ -94,18 +83,13 @@ LAST = 0.9
 #: Outages of the callbacks, with seconds and the effect on connections. In the first outage terminals give up events,
 #: and only a search can find these results.
 OUTAGES = ((12.0, "cut refuse"), (5.0, "cut freeze"), (3.0, "freeze freeze"))
-#: Events for which a fault waits, target -> (kind, status) of a line in a ledger.
-MOMENTS: dict[Kind, Sequence[tuple[str, str | None]]] = {
-    Kind.DAEMON: (("start", None), ("event", None), ("final", None), ("search", None)),
-    Kind.TERMINAL: (
-        ("start", None),
-        ("event", "TERMINAL_ACKNOWLEDGED"),
-        ("event", "CARD_PRESENTED"),
-        ("event", "APPROVAL_REQUESTED"),
-        ("final", None),
-    ),
-    Kind.TILL: (("intent", None), ("answer", None), ("abort", None), ("outcome", None)),
-    Kind.LAN: (("start", None), ("event", "CARD_PRESENTED"), ("event", "APPROVAL_REQUESTED")),
+#: Events for which a fault waits, target -> kind, or kind and status, of a line in a ledger.
+CARD, ASKED = "event CARD_PRESENTED", "event APPROVAL_REQUESTED"
+MOMENTS: dict[Kind, Sequence[str]] = {
+    Kind.DAEMON: ("start", "event", "final", "search"),
+    Kind.TERMINAL: ("start", "event TERMINAL_ACKNOWLEDGED", CARD, ASKED, "final"),
+    Kind.TILL: ("intent", "answer", "abort", "outcome"),
+    Kind.LAN: ("start", CARD, ASKED),
 }
 
 
@@ -141,7 +125,7 @@ class Fault:
     kind: Kind
     after: int
     target: int
-    moment: tuple[str, str | None] | None
+    moment: str | None
     #: Duration in seconds.
     seconds: float
     #: Crash point of the daemon (see POSD_CRASH). For a cut: The effect on open connections ("cut" or "freeze"), and
@@ -178,20 +162,18 @@ def make_plan(seed: int, payments: int, terminals: int, tills: int) -> Plan:
 
 
 def _payments(rng: Random, count: int, serials: Sequence[str], tills: int) -> Iterator[Payment]:
-    sales = 0
     made = 0
     while made < count:
         amount = str(Decimal(rng.randrange(1, 100_000)) / 100)
         if tills > 1 and len(serials) > 1 and count - made > 1 and rng.random() < SALE_SHARE:
-            sales += 1
             pair = zip(rng.sample(range(tills), 2), rng.sample(serials, 2), strict=True)
-            yield from (_payment(rng, till, serial, amount, f"basket-{sales}") for till, serial in pair)
+            yield from (_payment(rng, till, serial, amount, f"basket-{made}") for till, serial in pair)
             made += 2
-            continue
-        till = rng.randrange(tills)
-        serial = rng.choice(serials) if rng.random() < ELSEWHERE_SHARE else serials[till % len(serials)]
-        yield _payment(rng, till, serial, amount, None)
-        made += 1
+        else:
+            till = rng.randrange(tills)
+            serial = rng.choice(serials) if rng.random() < ELSEWHERE_SHARE else serials[till % len(serials)]
+            yield _payment(rng, till, serial, amount, None)
+            made += 1
 
 
 def _payment(rng: Random, till: int, serial: str, amount: str, sale: str | None) -> Payment:
@@ -228,9 +210,7 @@ def _faults(rng: Random, payments: int, terminals: int, tills: int) -> Iterator[
 def _points(rng: Random) -> Iterator[str]:
     """Yield crash points of the daemon in the form of POSD_CRASH, without end."""
     while True:
-        deck = [point for point, count in POINTS.items() for _ in range(count)]
-        rng.shuffle(deck)
-        for point in deck:
+        for point in rng.sample(POINTS, len(POINTS)):
             times = rng.choice((1, 1, 2, 5))
             # A life of the daemon passes a point of the recovery only once.
             yield f"{point}:{1 if point.startswith('recovery') else times}"

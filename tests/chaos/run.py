@@ -69,14 +69,14 @@ class Run:
         """Wait for a fault's moment, and cause the fault."""
         moments = self.shop.moments
         if fault.moment is not None:
-            kind, status = fault.moment
+            kind, _, status = fault.moment.partition(" ")
             target = {Kind.TERMINAL: self.plan.terminals, Kind.TILL: [till.name for till in self.shop.tills]}
             names = target[fault.kind][fault.target :][:1] if fault.kind in target else self.plan.terminals
             # the fault's target may be idle
             latest = fault.after + min(MOST_WAITED, max(5, len(self.plan.payments) // 10))
 
             def strikes(name: str, line: Line) -> bool:
-                hit = name in names and line["kind"] == kind and status in (None, line.get("status"))
+                hit = name in names and line["kind"] == kind and status in ("", line.get("status"))
                 return hit or moments.begun >= latest
 
             await moments.wait(strikes)

@@ -20,7 +20,7 @@ from tests.support.certificates import issued
 from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
 from tests.support.judge import Line
 from tests.support.proxy import Lan, Proxy
-from tests.support.simulated import undelivered
+from tests.support.simulated import SEARCHING, undelivered
 
 #: Address of the daemon, and the address at which terminals call it. Only these tests use these addresses, so no other
 #: program can take the port while the daemon is down.
@@ -42,16 +42,6 @@ PATIENCE_SECONDS = {True: 4.0, False: 2.5}
 #: Seconds after an outage in which a request can still arrive. The operator resolves nothing in this time.
 AFTER_OUTAGE_SECONDS = 1.0
 SETTINGS = """
-[reconcile]
-first_event_grace_seconds = 0.5
-stall_seconds = 2
-stall_after_request_seconds = 1
-settle_seconds = 1
-probe_with_abort = {confirmed}
-[profile.search]
-confirmed = {confirmed}
-[profile.abort]
-confirmed = {confirmed}
 [terminal_defaults]
 ca_file = "{ca}"
 connect_timeout_seconds = 0.7
@@ -179,7 +169,8 @@ class Shop:
             proxy.upstream = "127.0.0.1", int(simulator.base_url.rsplit(":", 1)[1])
             self.terminals[serial] = Terminal(simulator, lan, proxy)
             fleet += f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://127.0.0.1:{proxy.port}"\n'
-        extra = SETTINGS.format(confirmed=str(self.plan.confirmed).lower(), ca=terminal_ca)
+        extra = SEARCHING.format(stall=2, stall_after_request=1, confirmed=str(self.plan.confirmed).lower())
+        extra += SETTINGS.format(ca=terminal_ca)
         listen = f'{DAEMON_HOST}:0"\nadvertise_host = "{ADVERTISED_HOST}"'
         self.daemon.config = toml(self.directory, fleet, extra).replace(f'{ANY_PORT}"', listen)
         self._stack.push_async_callback(self.end_daemon, signal.SIGKILL)

@@ -16,6 +16,7 @@ outcome. After a kill the till continues with the same ids. Lines of the ledger:
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.plan import Payment
@@ -40,28 +41,20 @@ STUCK_SECONDS = 150.0
 CLOSED = ("outcome", "refused")
 
 
+@dataclass
 class Till:
-    """One till on the daemon's socket."""
+    """One till on the daemon's socket. `tell` gets each line of the ledger. `meet` waits until the other till of a sale
+    is ready.
+    """
 
-    def __init__(
-        self,
-        name: str,
-        payments: Sequence[Payment],
-        daemon: Daemon,
-        tell: Callable[[str, dict[str, Any]], None],
-        meet: Callable[[str, str], Awaitable[object]],
-    ) -> None:
-        """Create the till. `tell` gets each line of the ledger. `meet` waits until the other till of a sale is
-        ready.
-        """
-        self.name = name
-        self.ledger: list[dict[str, Any]] = []
-        self._payments = payments
-        self._daemon = daemon
-        self._tell = tell
-        self._meet = meet
-        self._patience = PERSON_SECONDS
-        self._life: asyncio.Task[None] | None = None
+    name: str
+    payments: Sequence[Payment]
+    daemon: Daemon
+    tell: Callable[[str, dict[str, Any]], None]
+    meet: Callable[[str, str], Awaitable[object]]
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+    _patience: float = PERSON_SECONDS
+    _life: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Make all payments, and start again after each kill."""
@@ -81,11 +74,11 @@ class Till:
     async def _live(self) -> None:
         closed = {line["id"] for line in self.ledger if line["kind"] in CLOSED}
         begun = {line["id"] for line in self.ledger}
-        for payment in self._payments:
+        for payment in self.payments:
             if payment.id in closed:
                 continue
             if payment.sale is not None and payment.id not in begun:
-                await self._meet(payment.sale, self.name)
+                await self.meet(payment.sale, self.name)
             self._write("again" if payment.id in begun else "intent", payment)
             async with asyncio.timeout(STUCK_SECONDS):
                 await self._pay(payment)
@@ -93,7 +86,7 @@ class Till:
     def _write(self, kind: str, payment: Payment, **fields: Any) -> None:
         line = {"kind": kind, "id": payment.id, **fields}
         self.ledger.append(line)
-        self._tell(self.name, line)
+        self.tell(self.name, line)
 
     async def _pay(self, payment: Payment) -> None:
         if await self._start(payment):
@@ -139,7 +132,7 @@ class Till:
             with suppress(TimeoutError, OSError, asyncio.IncompleteReadError, AssertionError, ValueError):
                 async with (
                     asyncio.timeout(CARD_SECONDS),
-                    stream(self._daemon.till_socket, f"/transactions/{payment.id}/events") as messages,
+                    stream(self.daemon.till_socket, f"/transactions/{payment.id}/events") as messages,
                 ):
                     async for message in messages:
                         if message.event not in ("state", "TERMINAL_ACKNOWLEDGED"):
@@ -166,6 +159,6 @@ class Till:
         """Repeat a call until there is a response. A stopped daemon starts again."""
         while True:
             try:
-                return await self._daemon.call(method, path, body)
+                return await self.daemon.call(method, path, body)
             except OSError:
                 await asyncio.sleep(AGAIN_SECONDS)

@@ -4,61 +4,34 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.crash.relay import Exchange
 
 if TYPE_CHECKING:
-    from tests.crash.world import World
+    from tests.crash.world import Job, World
 
 ACCEPTED = 202
 WEBHOOKS = "/webhooks/print-jobs/"
-
-
-@dataclass
-class Job:
-    """One print job of a till, with the id, the printer's behaviour, and the responses to the till."""
-
-    identity: str
-    scenario: str
-    answered: bool = False
-    told: list[dict[str, Any]] = field(default_factory=list)
-
-
-# Actions of the till.
 
 
 def prints(count: int, scenario: str = "completes") -> "Callable[[World], Awaitable[None]]":
     """Return the actions of a till that prints this many receipts in turn, and then waits for all of them."""
 
     async def plot(world: "World") -> None:
-        world.jobs += [Job(f"receipt-{number}", scenario) for number in range(count)]
+        world.add_jobs(count, scenario)
         for job in world.jobs:
-            await _put(world, job)
+            await world.start(job)
         for job in world.jobs:
-            await _outcome(world, job)
+            await world.outcome(job)
 
     return plot
 
 
-async def _put(world: "World", job: Job) -> None:
-    wanted = {"document": {"text": f"this is {job.identity}"}, "external_reference": f"print:{job.scenario}"}
-    reply = await world.call("PUT", f"/print-jobs/{job.identity}", wanted)
-    assert reply.status in (200, 201), f"posd replied {reply.status} to {job.identity}: {reply.body.decode()}"
-    job.answered = True
-
-
-async def _outcome(world: "World", job: Job) -> None:
-    """Wait for the end of the job. If nothing can report the end, wait until posd has polled."""
-    while True:
-        reply = await world.waited(f"/print-jobs/{job.identity}")
-        if reply.status == 200:
-            job.told.append(reply.json)
-            return
-        asked = world.terminal.ledger.of("print_poll", print_job_id=job.identity)
-        if reply.json["phase"] == "in_doubt" and asked and not _taken(world, job):
-            return
+def hopeless(world: "World", job: "Job", document: Any) -> bool:
+    """Return whether nothing can report the end of the job, and posd has polled."""
+    asked = world.terminal.ledger.of("print_poll", print_job_id=job.identity)
+    return document["phase"] == "in_doubt" and bool(asked) and not _taken(world, job)
 
 
 def end(world: "World", open_word: str) -> str:
@@ -83,11 +56,11 @@ def creates(exchange: Exchange) -> bool:
     return exchange.method == "POST" and exchange.path.endswith("/print")
 
 
-def _taken(world: "World", job: Job) -> bool:
+def _taken(world: "World", job: "Job") -> bool:
     return bool(world.terminal.ledger.of("print", print_job_id=job.identity, http_status=ACCEPTED))
 
 
-def _received(world: "World", job: Job) -> int:
+def _received(world: "World", job: "Job") -> int:
     """Return how many creations of a job passed the relay or reached the terminal."""
     sent = (item for item in world.wire.exchanges if creates(item))
     relayed = sum(1 for item in sent if item.json["printJobId"] == job.identity)
@@ -108,12 +81,12 @@ async def online_faults(world: "World") -> list[str]:
             faults += [f"{job.identity}: {fault}" for fault in _job_faults(world, job, reply.json)]
             if newest.get(job.identity) != (reply.json["phase"], reply.json["status"]):
                 faults.append(f"{job.identity}: the feed has {newest.get(job.identity)}, the job has {reply.json}")
-        elif job.answered or _received(world, job):
+        elif job.answered.is_set() or _received(world, job):
             faults.append(f"{job.identity}: posd replies {reply.status} to a GET of the job")
     return faults
 
 
-def _job_faults(world: "World", job: Job, document: Any) -> Iterator[str]:
+def _job_faults(world: "World", job: "Job", document: Any) -> Iterator[str]:
     received, ledger = _received(world, job), world.terminal.ledger
     on_paper = ledger.of("printed", print_job_id=job.identity)
     if received > 1 or len(on_paper) > 1:

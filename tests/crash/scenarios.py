@@ -14,9 +14,8 @@ import httpx2
 
 from posd.records.callback_urls import make_key
 from posd.storage import backup, connection
-from tests.crash import wires
-from tests.crash.printing import prints
-from tests.crash.wires import Wire, events_are, start_is
+from tests.crash.printing import WEBHOOKS, creates, prints
+from tests.crash.relay import Exchange
 from tests.crash.world import Payment, World
 from tests.store.filled import MORNING, filling, name
 from tests.store.printed import print_out
@@ -241,6 +240,90 @@ async def is_occupied(world: World) -> None:
         assert reply.status_code == 200
 
 
+# The wires. Each effect applies to one exchange.
+
+#: Effect on one exchange. The effect returns the reply to the caller, or None without a reply.
+Wire = Callable[[World, Exchange], Awaitable[bytes | None]]
+#: Condition on an exchange.
+Which = Callable[[World, Exchange], bool]
+
+GONE = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+REFUSED = b"HTTP/1.1 409 Conflict\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+
+
+#: Reply that the server gave.
+GIVEN = b""
+
+
+def effect(reply: bytes | None = GIVEN, *, forward: bool = True, after: str = "", **fields: Any) -> Wire:
+    """Return a wire that passes the exchange on, and delivers a reply, or none. With `after` the reply is delivered
+    after this line in the terminal's ledger.
+    """
+
+    async def wire(world: World, exchange: Exchange) -> bytes | None:
+        found = await exchange.forward() if forward else None
+        if after:
+            await world.terminal.ledger.wait_for(after, client_transaction_id=world.payment.identity, **fields)
+        return found if reply == GIVEN else reply
+
+    return wire
+
+
+#: Wires that pass the exchange on, that lose the reply or the request, and that let another device reply.
+PASSED, REPLY_LOST, LOST, ASTRAY = effect(), effect(None), effect(None, forward=False), effect(GONE, forward=False)
+
+
+def where(applies: Which, what: Wire, otherwise: Wire = PASSED) -> Wire:
+    """Return a wire with this effect on some exchanges, and another effect on all others."""
+
+    async def wire(world: World, exchange: Exchange) -> bytes | None:
+        return await (what if applies(world, exchange) else otherwise)(world, exchange)
+
+    return wire
+
+
+def start_is(what: Wire, otherwise: Wire = PASSED) -> Wire:
+    """Return a wire with this effect on the start of the scenario's payment."""
+    return where(_is_start, what, otherwise)
+
+
+def events_are(what: Wire) -> Wire:
+    """Return a wire with this effect on the callbacks of the scenario's payment."""
+    return where(lambda world, item: bool(item.json["client_transaction_id"] == world.payment.identity), what)
+
+
+def _is_start(world: World, exchange: Exchange) -> bool:
+    if exchange.method != "POST" or not exchange.path.endswith("/charge"):
+        return False
+    return bool(exchange.json["client_transaction_id"] == world.payment.identity)
+
+
+def _closed(world: World, _exchange: Exchange) -> bool:
+    return not world.opened.is_set()
+
+
+def _repeated(world: World, exchange: Exchange) -> bool:
+    return any(item.body == exchange.body and item.status == 200 for item in world.callbacks.exchanges)
+
+
+#: Lose the first response to each event, so that the terminal sends the event again.
+answer_lost = where(_repeated, PASSED, REPLY_LOST)
+#: Lose the card event permanently.
+card_lost = where(lambda _world, exchange: bool(exchange.json["status"] == "CARD_PRESENTED"), ASTRAY)
+#: Block callbacks until the scenario opens the wire. The terminal retries.
+blocked = where(_closed, LOST)
+#: Lose the reply to the start, and block searches until the scenario opens them.
+start_lost_search_closed = where(
+    lambda world, exchange: exchange.path.endswith("/transaction_search_online") and _closed(world, exchange),
+    ASTRAY,
+    start_is(REPLY_LOST),
+)
+#: Act as the terminal: accept a print job, and lose the reply.
+creation_lost = where(lambda _world, exchange: creates(exchange), REPLY_LOST)
+#: Let another device reply to the print webhooks, so that posd never gets a webhook.
+webhooks_astray = where(lambda _world, exchange: exchange.path.startswith(WEBHOOKS), ASTRAY)
+
+
 @dataclass(frozen=True)
 class Scenario:
     """One column of the matrix. `ends`: possible results without a kill. A scenario of printing starts no payment. The
@@ -250,8 +333,8 @@ class Scenario:
     ends: tuple[str, ...]
     payment: str = "approve-contactless"
     plot: Plot = pays
-    wire: Wire = wires.passed
-    callbacks: Wire = wires.passed
+    wire: Wire = PASSED
+    callbacks: Wire = PASSED
     before: Plot | None = None
     line: Literal["good", "cut", "refused"] = "good"
     wait_seconds: float = 20.0
@@ -266,43 +349,37 @@ class Scenario:
 
 APPROVED, CANCELED, NOT_STARTED = ("approved",), ("canceled",), ("not_started",)
 CHIP, WAIT = "approve-chip-pin", "wait-for-abort"
-#: Wires that lose a request after it was written, and that let another device reply to a callback.
-LOST, ASTRAY = wires.replied(None), wires.replied(wires.GONE)
-#: Scenario of the simulated terminal -> end.
+#: End -> scenarios of the simulated terminal without a fault.
 _ENDS = {
-    "approve-contactless": "approved",
-    CHIP: "approved",
-    "approve-third-presentation": "approved",
-    "decline": "declined",
-    "reject-before-card": "rejected",
-    "reject-after-card": "rejected",
-    "cancel-by-cardholder": "canceled",
-    WAIT: "rejected",
+    "approved": ("approve-contactless", CHIP, "approve-third-presentation"),
+    "declined": ("decline",),
+    "rejected": ("reject-before-card", "reject-after-card", WAIT),
+    "canceled": ("cancel-by-cardholder",),
 }
 
 SCENARIOS: Mapping[str, Scenario] = {
-    **{name: Scenario((end,), name) for name, end in _ENDS.items()},
+    **{name: Scenario((end,), name) for end, names in _ENDS.items() for name in names},
     # The start: its request or its reply is lost or late, or the terminal refuses it.
-    "reply-lost": Scenario(APPROVED, wire=start_is(wires.reply_lost)),
+    "reply-lost": Scenario(APPROVED, wire=start_is(REPLY_LOST)),
     "request-lost": Scenario((OPEN,), wire=start_is(LOST)),
     "line-cut": Scenario(NOT_STARTED, line="cut"),
     "unreachable": Scenario(NOT_STARTED, line="refused"),
-    "reply-late": Scenario(APPROVED, wire=start_is(wires.after("attempt", status="APPROVAL"))),
+    "reply-late": Scenario(APPROVED, wire=start_is(effect(after="attempt", status="APPROVAL"))),
     "refused-after-event": Scenario(
-        APPROVED, CHIP, wire=start_is(wires.after("attempt", wires.REFUSED, retry_in_seconds=None))
+        APPROVED, CHIP, wire=start_is(effect(REFUSED, after="attempt", retry_in_seconds=None))
     ),
     "refused-409": Scenario(NOT_STARTED, before=is_occupied, occupied=True, wait_seconds=0),
     "refused-422": Scenario(NOT_STARTED, "no-such-scenario"),
     # The events: they are repeated, disordered, lost or late.
-    "answers-lost": Scenario(APPROVED, "approve-third-presentation", callbacks=events_are(wires.answer_lost)),
+    "answers-lost": Scenario(APPROVED, "approve-third-presentation", callbacks=events_are(answer_lost)),
     "unruly": Scenario(APPROVED, CHIP, unruly=True),
-    "event-lost": Scenario(APPROVED, CHIP, callbacks=events_are(wires.card_lost)),
-    "found-by-search": Scenario(APPROVED, wire=start_is(wires.reply_lost), callbacks=events_are(ASTRAY)),
-    "silence": Scenario(("declined",), "decline", plot=is_silent, callbacks=events_are(wires.blocked)),
+    "event-lost": Scenario(APPROVED, CHIP, callbacks=events_are(card_lost)),
+    "found-by-search": Scenario(APPROVED, wire=start_is(REPLY_LOST), callbacks=events_are(ASTRAY)),
+    "silence": Scenario(("declined",), "decline", plot=is_silent, callbacks=events_are(blocked)),
     "reconciled": Scenario(APPROVED, plot=reconciles),
     # The till aborts: before the reply, while the terminal waits for the card, with the card, after the acquirer.
     "abort-starting": Scenario(
-        CANCELED, WAIT, plot=aborts("start"), wire=start_is(wires.after("abort")), wait_seconds=0
+        CANCELED, WAIT, plot=aborts("start"), wire=start_is(effect(after="abort")), wait_seconds=0
     ),
     "abort-waiting": Scenario(CANCELED, WAIT, plot=aborts("event", status="TERMINAL_ACKNOWLEDGED"), wait_seconds=0),
     "abort-late": Scenario(("canceled", "approved"), CHIP, plot=aborts("event", status="CARD_PRESENTED")),
@@ -311,7 +388,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "backed-up": Scenario(APPROVED, CHIP, plot=is_backed_up),
     "backed-up-again": Scenario(APPROVED, plot=is_backed_up_again),
     "pruned": Scenario(APPROVED, plot=is_pruned, before=old_payments_before),
-    "restored": Scenario(APPROVED, plot=is_restored, callbacks=events_are(wires.blocked), before=backed_up_before),
+    "restored": Scenario(APPROVED, plot=is_restored, callbacks=events_are(blocked), before=backed_up_before),
     # Two tills, and people.
     "two-tills": Scenario(APPROVED, CHIP, plot=two_tills),
     "one-basket": Scenario(APPROVED, plot=one_basket),
@@ -320,23 +397,23 @@ SCENARIOS: Mapping[str, Scenario] = {
     "resolved-wrongly": Scenario(
         APPROVED,
         plot=is_resolved_wrongly,
-        wire=wires.start_lost_search_closed,
-        callbacks=events_are(wires.blocked),
+        wire=start_lost_search_closed,
+        callbacks=events_are(blocked),
         word=True,
     ),
     # Receipts.
     "printed": Scenario(("COMPLETED",), plot=prints(1)),
     "print-failed": Scenario(("FAILED",), plot=prints(1, "fails")),
     "print-refused": Scenario(("refusal",), plot=prints(1, "refuses")),
-    "print-reply-lost": Scenario(("COMPLETED",), plot=prints(1), wire=wires.creation_lost),
-    "print-untold": Scenario(("COMPLETED",), plot=prints(1), callbacks=wires.webhooks_astray),
+    "print-reply-lost": Scenario(("COMPLETED",), plot=prints(1), wire=creation_lost),
+    "print-untold": Scenario(("COMPLETED",), plot=prints(1), callbacks=webhooks_astray),
     "print-line": Scenario(("COMPLETED",), plot=prints(4)),
     # posd proves that the payment never started, and the probe cancels a running payment.
     "proved": Scenario(NOT_STARTED, wire=start_is(LOST), before=paid_before, proves=True),
     "probe-hits": Scenario(
         CANCELED,
         WAIT,
-        wire=start_is(wires.reply_lost),
+        wire=start_is(REPLY_LOST),
         callbacks=events_are(ASTRAY),
         before=paid_before,
         wait_seconds=0,

@@ -3,7 +3,6 @@ point. The till never gives up. The till repeats calls without a response under 
 """
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -21,14 +20,12 @@ from posd.simulator import Settings, Simulator
 from posd.tls import issue
 from posd.tls.files import load_pair
 from tests.crash import printing
-from tests.crash.printing import Job
 from tests.crash.relay import Relay
-from tests.support import forks
 from tests.support.daemon import ANY_PORT, Daemon, toml
-from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
+from tests.support.program import Command
 from tests.support.shop import AMOUNT
-from tests.support.simulated import undelivered
+from tests.support.simulated import SEARCHING, undelivered
 from tests.support.streams import Reply
 
 if TYPE_CHECKING:
@@ -44,21 +41,11 @@ SPEED = 20.0
 DAEMON_HOST, ADVERTISED_HOST = "127.0.0.1", "127.0.0.2"
 
 TIMES = """
-[reconcile]
-first_event_grace_seconds = 0.5
-stall_seconds = 3
-stall_after_request_seconds = 2
-settle_seconds = 1
-probe_with_abort = {probe}
 [print]
 poll_first_seconds = 0.3
 poll_max_seconds = 0.6
 [terminal_defaults]
 reply_timeout_seconds = 5
-[profile.search]
-confirmed = {probe}
-[profile.abort]
-confirmed = {probe}
 """
 
 
@@ -73,6 +60,29 @@ class Payment:
     #: response.
     answered: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """Path of the resource in the local API."""
+        return f"/transactions/{self.identity}"
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Body of the start."""
+        return {"amount": AMOUNT, "metadata": {"scenario": self.scenario}, "sale": self.sale}
+
+
+class Job(Payment):
+    """One print job of a till."""
+
+    @property
+    def path(self) -> str:
+        return f"/print-jobs/{self.identity}"
+
+    @property
+    def request(self) -> dict[str, Any]:
+        document = {"text": f"this is {self.identity}"}
+        return {"document": document, "external_reference": f"print:{self.scenario}"}
 
 
 @dataclass
@@ -113,6 +123,10 @@ class World:
         payment = Payment(str(UUID(int=self.random.getrandbits(128), version=4)), scenario, sale)
         self.payments.append(payment)
         return payment
+
+    def add_jobs(self, count: int, scenario: str) -> None:
+        """Add print jobs that are not started."""
+        self.jobs += [Job(f"receipt-{number}", scenario) for number in range(count)]
 
     # Lives of the daemon.
 
@@ -161,18 +175,14 @@ class World:
         return code
 
     async def _run_command(self, crashing: dict[str, str]) -> int:
-        process = await forks.start(
-            *("--config", str(self.daemon.config_file), *self._command),
-            stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | {OWNER: owner()} | crashing,
-        )
+        command = await Command.start(self.daemon.config_file, *self._command, **crashing)
         try:
-            said, _ = await process.communicate()
+            code = await command.ended()
         finally:
-            if process.returncode is None:
-                process.kill()
-        self.log.append({"event": "command", "code": process.returncode, "text": said.decode("utf-8", "replace")})
-        return await process.wait()
+            if command.process.returncode is None:
+                command.process.kill()
+        self.log.append({"event": "command", "code": code, "text": command.text})
+        return code
 
     async def offline(self, *command: str) -> None:
         """Stop the daemon, run a command of posd, and restart the daemon. Repeat the command if a crash point kills
@@ -222,8 +232,7 @@ class World:
 
     async def put(self, payment: Payment) -> Reply:
         """Repeat the start until a response arrives."""
-        wanted = {"amount": AMOUNT, "metadata": {"scenario": payment.scenario}, "sale": payment.sale}
-        reply = await self.call("PUT", f"/transactions/{payment.identity}", wanted)
+        reply = await self.call("PUT", payment.path, payment.request)
         if reply.status in (200, 201):
             payment.answered.set()
         return reply
@@ -236,18 +245,13 @@ class World:
     async def outcome(self, payment: Payment) -> Any:
         """Wait for the outcome. Return None if nothing can report the outcome and posd is in doubt."""
         while True:
-            reply = await self.waited(f"/transactions/{payment.identity}")
+            reply = await self.call("GET", f"{payment.path}/outcome?timeout={PATIENCE_SECONDS}")
+            assert reply.status in (200, 202), f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
             if reply.status == 200:
                 payment.told.append(reply.json)
                 return reply.json
             if self.hopeless(payment, reply.json):
                 return None
-
-    async def waited(self, path: str) -> Reply:
-        """Wait a while for an outcome. Check that posd replies 200 or 202."""
-        reply = await self.call("GET", f"{path}/outcome?timeout={PATIENCE_SECONDS}")
-        assert reply.status in (200, 202), f"posd replied {reply.status} to a waiting till: {reply.body.decode()}"
-        return reply
 
     async def pay(self, payment: Payment) -> Any:
         """Start a payment and wait for the outcome."""
@@ -256,7 +260,7 @@ class World:
 
     async def get(self, payment: Payment) -> Any:
         """Return a payment from the local API."""
-        return await self.ok("GET", f"/transactions/{payment.identity}")
+        return await self.ok("GET", payment.path)
 
     # True state of the terminal.
 
@@ -266,6 +270,8 @@ class World:
 
     def hopeless(self, payment: Payment, document: Any) -> bool:
         """Return whether the terminal never gets the payment, and posd has finished all searches."""
+        if isinstance(payment, Job):
+            return printing.hopeless(self, payment, document)
         over = payment.answered.is_set() and not self.started(payment)
         asked = document["phase"] == "in_doubt" and document["last_search"] is not None
         return over and asked and not self.scenario.proves
@@ -325,12 +331,10 @@ async def open_world(scenario: "Scenario", lives: Sequence[str], home: Path, see
         parts.push_async_callback(callbacks.stop)
         parts.push_async_callback(wire.stop)
         fleet = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "https://127.0.0.1:{wire_port}"\n'
-        config = toml(
-            home, f'{fleet}ca_file = "{home}/terminal.pem"\n', TIMES.format(probe=str(scenario.proves).lower())
-        )
-        daemon = Daemon(
-            home, config.replace(f'{ANY_PORT}"', f'{DAEMON_HOST}:{port}"\nadvertise_host = "{ADVERTISED_HOST}"')
-        )
+        times = SEARCHING.format(stall=3, stall_after_request=2, confirmed=str(scenario.proves).lower())
+        config = toml(home, f'{fleet}ca_file = "{home}/terminal.pem"\n', TIMES + times)
+        listen = f'{DAEMON_HOST}:{port}"\nadvertise_host = "{ADVERTISED_HOST}"'
+        daemon = Daemon(home, config.replace(f'{ANY_PORT}"', listen))
         parts.push_async_callback(daemon.end, signal.SIGKILL)
         world = World(scenario, lives, daemon, terminal, wire, callbacks, Random(seed))
         callbacks.script = partial(scenario.callbacks, world)

@@ -12,7 +12,6 @@ from hypothesis.strategies import DrawFn
 from posd.config import Config, ConfigError, ConfigProblem, examine, load
 from posd.config.schema import TerminalConfig
 from posd.config.show import entries, profile_entries
-from posd.config.values import HeaderValue
 from tests.fuzz.mutation import damaged
 from tests.fuzz.target import Case, Target, beside
 
@@ -30,7 +29,11 @@ def check_configuration(case: Case) -> None:
         file = Path(name) / "config.toml"
         file.write_bytes(case.body)
         (Path(name) / SECRET).write_bytes(secret)
-        loaded, problems = _load(file, check_files)
+        loaded, problems = None, tuple[ConfigProblem, ...]()
+        try:
+            loaded = load(file, check_files=check_files)
+        except ConfigError as error:
+            problems = error.problems
         examined, same = examine(file, check_files=check_files)
         # The key is empty for a whole file. The place of the parser's error depends on the stack.
         unread = all([problem.key for problem in found] == [""] for found in (problems, same))
@@ -40,13 +43,6 @@ def check_configuration(case: Case) -> None:
             check_problems(problems, file)
             return
         check_loaded(loaded)
-
-
-def _load(file: Path, check_files: bool) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
-    try:
-        return load(file, check_files=check_files), ()
-    except ConfigError as error:
-        return None, error.problems
 
 
 def check_problems(problems: Sequence[ConfigProblem], file: Path) -> None:
@@ -71,16 +67,12 @@ def check_loaded(loaded: Config) -> None:
     for terminal in loaded.terminals:
         assert isinstance(terminal, TerminalConfig)
         for header in terminal.headers.values():
-            assert _unreadable(header).isprintable()
-
-
-def _unreadable(header: HeaderValue) -> str:
-    """Return why a header's value cannot be read, or ""."""
-    try:
-        header.resolve()
-    except ConfigError as error:
-        return str(error)
-    return ""
+            reason = ""
+            try:
+                header.resolve()
+            except ConfigError as error:
+                reason = str(error)
+            assert reason.isprintable()
 
 
 @st.composite

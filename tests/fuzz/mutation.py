@@ -157,18 +157,17 @@ def damaged(draw: DrawFn, whole: SearchStrategy[bytes]) -> bytes:
     if not how or not data:
         return data
     at = draw(st.integers(0, len(data) - 1))
-    match how:
-        case "cut":
-            return data[:at]
-        case "insert":
-            return data[:at] + draw(st.binary(min_size=1, max_size=4)) + data[at:]
-        case "remove":
-            return data[:at] + data[at + draw(st.integers(1, 16)) :]
-        case "change":
-            return data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
-        case _:
-            other = draw(whole)
-            return data[:at] + other[draw(st.integers(0, len(other))) :]
+    head, tail = data[:at], data[at:]
+    if how == "splice":
+        other = draw(whole)
+        return head + other[draw(st.integers(0, len(other))) :]
+    ends = {
+        "cut": b"",
+        "insert": draw(st.binary(min_size=1, max_size=4)) + tail,
+        "remove": tail[draw(st.integers(1, 16)) :],
+        "change": bytes([draw(st.integers(0, 255))]) + tail[1:],
+    }
+    return head + ends[how]
 
 
 @st.composite

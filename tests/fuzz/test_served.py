@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote, urlencode
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 
 from tests.fuzz import webhooks
 from tests.fuzz.seeds import SERIAL
-from tests.fuzz.webhooks import fresh
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
 
@@ -52,7 +52,7 @@ async def test_an_authentic_callback_is_kept_and_a_forged_callback_leaves_nothin
 
 @pytest.mark.parametrize("key", ["a\x00b", 'a"b', "a\\b", "\x00", "", "a=b&c", "n\u00famero", "\U0001f4b3", "k" * 3000])
 async def test_any_key_can_be_searched(posd: Daemon, key: str) -> None:
-    identity = fresh()
+    identity = str(uuid4())
     request = {"terminal": GONE, "amount": {"iva": 1}, "metadata": {key: identity}}
     assert (await posd.call("PUT", f"/transactions/{identity}", request)).status == 201
     assert await found(posd, **{f"metadata.{key}": identity}) == [identity]
@@ -79,7 +79,7 @@ async def test_nesting_is_limited(posd: Daemon, channel: str, levels: int) -> No
     member = "metadata" if channel == "transactions" else "document"
     amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""
     nested = '{"a":' * levels + "1" + "}" * levels
-    identity = fresh()
+    identity = str(uuid4())
     body = f'{{"terminal": "{GONE}", {amount}"{member}": {nested}}}'.encode()
     reply = await posd.call("PUT", f"/{channel}/{identity}", body)
     assert reply.status == (201 if levels <= 64 else 422), reply

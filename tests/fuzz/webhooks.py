@@ -3,9 +3,8 @@
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from itertools import count
 from ssl import SSLError
-from uuid import UUID, uuid5
+from uuid import uuid4
 
 from hypothesis import strategies as st
 
@@ -36,12 +35,6 @@ FORGED: Mapping[str, Callable[[str], str]] = {
     "bytes": lambda path: path.rsplit("/", 1)[0] + "/%ff%00",
     "somewhere else": lambda path: "/",
 }
-_NUMBERS = count()
-
-
-def fresh() -> str:
-    """Return an unused id."""
-    return str(uuid5(UUID(IDENTITY), str(next(_NUMBERS))))
 
 
 async def check(posd: Daemon, case: Case) -> None:
@@ -50,7 +43,7 @@ async def check(posd: Daemon, case: Case) -> None:
     nothing more is stored. posd refuses a forged callback and stores nothing. The daemon runs and has logged no fault.
     """
     channel, forged, method, size = Channel(case.given[0]), *case.given[1:]
-    identity = fresh()
+    identity = str(uuid4())
     body = case.body.replace(IDENTITY.encode(), identity.encode()).replace(PRINT_JOB.encode(), identity.encode())
     key = bytes.fromhex(key_file(posd).read_text().split()[0])
     path = ids.path(channel, identity, ids.token(key, channel, identity))

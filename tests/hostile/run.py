@@ -120,7 +120,6 @@ class Run:
             Figure("descriptors, end", [descriptors(pid) - meter.before], limit=DESCRIPTORS // 10),
             logged,
             Figure("processor", [used / seconds]),
-            Figure("repeated events", [self._repeated(till)]),
         ]
         faults = [f"quiet: {item}" for item in before.problems] if before else []
         faults += till.problems + self._stored(files)
@@ -140,14 +139,6 @@ class Run:
 
     def _honest(self, line: dict[str, Any]) -> bool:
         return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path
-
-    def _repeated(self, till: Till) -> int:
-        """Return the number of failed deliveries of the newest payments."""
-        return sum(
-            line["kind"] == "attempt" and line["result"] != 200
-            for line in self._shop.ledgers()
-            if line.get("client_transaction_id") in till.paid
-        )
 
     def _stored(self, files: set[str]) -> list[str]:
         """Return texts about rows and files that no honest sender caused."""

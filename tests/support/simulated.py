@@ -20,6 +20,21 @@ from tests.support.webhooks import disk
 SPEED = 2000.0
 
 
+#: Settings of a daemon that soon searches for a payment, and that can or cannot prove `not_started` (`confirmed`).
+SEARCHING = """
+[reconcile]
+first_event_grace_seconds = 0.5
+stall_seconds = {stall}
+stall_after_request_seconds = {stall_after_request}
+settle_seconds = 1
+probe_with_abort = {confirmed}
+[profile.search]
+confirmed = {confirmed}
+[profile.abort]
+confirmed = {confirmed}
+"""
+
+
 @asynccontextmanager
 async def simulated(
     directory: Path,

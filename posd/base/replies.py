@@ -72,7 +72,7 @@ class CallbackResult(Enum):
         "other_id",
         400,
         "the body names another {name} than the callback address",
-        "el cuerpo nombra otro {name} que la dirección",
+        "el {name} del cuerpo no es el de la dirección",
     )
     NO_TERMINAL = _unusable(
         "no_terminal",
@@ -85,7 +85,7 @@ class CallbackResult(Enum):
         "other_merchant",
         403,
         "it is of another merchant than the configured one (merchant.id)",
-        "es de otro comercio que el de la configuración (merchant.id)",
+        "es de otro comercio, no del de la configuración (merchant.id)",
     )
     OTHER_TERMINAL = _unusable(
         "other_terminal",

@@ -46,17 +46,17 @@ class Display(msgspec.Struct, frozen=True):
 
 _CARD = Text("Present the card", "Presente la tarjeta")
 #: Text for operations that may need no card.
-_FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga el terminal, puede pedir la tarjeta")
+_FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga los pasos del terminal, puede pedir la tarjeta")
 #: Text for an orphan of unknown type, which may be a charge or a refund.
-_UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: nada ha cambiado")
+_UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: no cambió nada")
 
 #: Texts that do not depend on the operation type.
 TEXTS: Mapping[DisplayCode, Text] = {
-    DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal, espere por favor"),
-    DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída, espere por favor"),
-    DisplayCode.ASKING_BANK: Text("Asking the bank, please wait", "Consultando al banco, espere por favor"),
+    DisplayCode.SENDING: Text("Sending to the terminal, please wait", "Enviando al terminal. Espere, por favor"),
+    DisplayCode.CARD_READ: Text("Card read, please wait", "Tarjeta leída. Espere, por favor"),
+    DisplayCode.ASKING_BANK: Text("Asking the bank, please wait", "Consultando al banco. Espere, por favor"),
     DisplayCode.ABORTING: Text(
-        "Stopping at the terminal. Wait for the result", "Deteniendo en el terminal. Espere el resultado"
+        "Stopping at the terminal. Wait for the result", "Deteniendo la operación en el terminal. Espere el resultado"
     ),
     DisplayCode.LOOKING: Text(
         "Checking with the terminal. Do not charge again", "Verificando con el terminal. No cobre otra vez"
@@ -66,7 +66,7 @@ TEXTS: Mapping[DisplayCode, Text] = {
     DisplayCode.REVERSED: Text("REVERSED{amount}", "REVERSADO{amount}"),
     DisplayCode.CALL_SUPERVISOR: Text(
         "CALL THE SUPERVISOR. It is not certain what was done. Do not charge again",
-        "LLAME AL SUPERVISOR. No es seguro qué se hizo. No cobre otra vez",
+        "LLAME AL SUPERVISOR. No se sabe qué se hizo. No cobre otra vez",
     ),
 }
 

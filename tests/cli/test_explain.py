@@ -627,7 +627,7 @@ IN_SPANISH: dict[str, tuple[str, list[Answer], int, str]] = {
     f"release {ID} --note x": ("n\n", [answer(DOUBT)], 1, f"Liberar el terminal de {ID}? [s/N]"),
     f"resolve {ID} approved --note x": ("\n", [answer(DOUBT)], 1, f"Registrar {ID} como approved (aprobado)?"),
     f"acknowledge {ID} in_doubt --note x": ("sí\n", [answer(DOUBT)] * 2, 0, "Quitar el aviso in_doubt?"),
-    f"acknowledge {ID} gap --note x": ("", [answer(DOUBT)], 1, "no lo tiene (tiene: in_doubt)"),
+    f"acknowledge {ID} gap --note x": ("", [answer(DOUBT)], 1, "no lo tiene (avisos: in_doubt)"),
     "prune": ("n\n", [upkeep("prune")], 1, ": 12 pagos, de antes del"),
     "reprocess": ("", [upkeep("reprocess")], 0, "pagos revisados: 1042"),
     "quarantine": ("", [upkeep("list_quarantine")], 0, "sin respuesta"),

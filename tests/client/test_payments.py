@@ -75,7 +75,7 @@ async def test_each_step_has_a_text_for_the_cashier_in_the_chosen_language(clien
                 async for change in changes:
                     if isinstance(change, State) and change.display.code == code:
                         break
-            assert (change.display.text, change.next_step) == ("Consultando al banco, espere por favor", "wait")
+            assert (change.display.text, change.next_step) == ("Consultando al banco. Espere, por favor", "wait")
             await payment.approve(after=3)
             *_, last = [change async for change in changes]
     assert isinstance(last, Approved)

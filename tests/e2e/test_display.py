@@ -211,7 +211,9 @@ async def test_after_an_abort_the_display_says_wait_and_posd_searches_soon(count
     assert (aborted.status, aborted.json["next_step"]) == (202, "wait")
     assert aborted.json["display"] == {"code": "aborting", "text": "Stopping at the terminal. Wait for the result"}
     assert await payment.event("CARD_PRESENTED") == 200
-    assert (await shown(payment, "", asking("es")))[0]["text"] == "Deteniendo en el terminal. Espere el resultado"
+    assert (await shown(payment, "", asking("es")))[0][
+        "text"
+    ] == "Deteniendo la operación en el terminal. Espere el resultado"
     counter.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
     outcome = await counter.daemon.outcome(payment.identity)
     assert (outcome["evidence"][0]["kind"], outcome["display"]["code"]) == ("search", "paid")

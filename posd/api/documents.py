@@ -134,7 +134,7 @@ class FeedPage(msgspec.Struct, frozen=True, kw_only=True):
 class Check(msgspec.Struct, frozen=True):
     """One health check."""
 
-    status: Annotated[State, Meta(description="`failing`: no payments are possible")]
+    status: Annotated[State, Meta(description="`failing`: this part does not work. Only `storage` stops all payments")]
     detail: Annotated[str, Meta(description="what was found")]
     todo: Annotated[str, Meta(description="what an operator should do, empty if nothing")]
     commands: Annotated[list[RemedyStep], Meta(description="`todo` in steps, each with its command")]

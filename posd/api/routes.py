@@ -244,7 +244,7 @@ SERVICE_ROUTES = (
         "get_health",
         "Show whether posd is healthy, and each check.",
         {
-            200: AnswerSpec("`ok` or `degraded`: payments are possible", documents.Health),
+            200: AnswerSpec("`ok` or `degraded`: every part works", documents.Health),
             503: AnswerSpec("`failing`", documents.Health),
         },
         feed=True,

@@ -75,13 +75,13 @@ class HealthChecks(msgspec.Struct, eq=False):
     is_failing: bool = False
 
     async def run(self) -> None:
-        """Check regularly until cancelled, so that the log shows when payments are impossible."""
+        """Check regularly until cancelled, so that the log shows when a part does not work."""
         while True:
             await self.checks()
             await tick(CHECK_SECONDS)
 
     async def checks(self) -> Checks:
-        """Return all checks. Log when payments become impossible, and when they are possible again."""
+        """Return all checks. Log when a check begins to fail, and when no check fails any more."""
         checks = await self._checks()
         failing = {name: check for name, check in msgspec.structs.asdict(checks).items() if check.status == "failing"}
         if failing and not self.is_failing:

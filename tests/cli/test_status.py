@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -94,6 +94,24 @@ def test_the_first_line_has_the_fault_and_the_next_command(change: Change, words
     (wrong,) = (line for line in found if line.wrong)
     assert headline(document, found) == f"posd: {words}"
     assert todo in remedy(wrong.steps)
+
+
+@every(
+    ("failing", "words"),
+    [
+        (("storage", "certificate", "local_api"), NONE_MADE),
+        (("local_api", "webhook_listener"), "TILLS CANNOT CONNECT"),
+        (("webhook_listener",), "OUTCOMES MAY ARRIVE LATE"),
+        (("certificate",), "OUTCOMES MAY ARRIVE LATE"),
+        (("identity",), "not well"),  # only a newer posd reports it as failing
+    ],
+)
+def test_the_first_line_says_what_does_not_work(failing: Sequence[str], words: str) -> None:
+    """Only a failing database refuses payments. With an expired certificate, payments are approved."""
+    document = well()
+    for name in failing:
+        check_of(name, "failing", "it is wrong", ("", "posd doctor"))(document)
+    assert headline(document, list(lines(document, []))).startswith(f"posd: {words}: ")
 
 
 def test_causes_come_first_and_then_faults_that_block_payments() -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ from posd.storage.connection import connect_reader
 from posd.tls import issue
 from posd.tls.files import fingerprint
 from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
-from tests.e2e.conftest import some
+from tests.e2e.conftest import CHARGE, some
 from tests.e2e.test_backup import back_up
 from tests.e2e.test_backup import posd_command as command_of
 from tests.e2e.test_certificates import check, command, files, reloaded
@@ -112,6 +113,8 @@ async def test_a_ca_lost_while_posd_runs_is_reported_once(posd: Daemon) -> None:
     for _ in range(2):
         await reloaded(posd, "certificate.loaded")
         assert (await check(posd))["status"] == "failing"
+    started = await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE)
+    assert started.json["phase"] == "active", "only a failing database refuses payments"
     assert len([line for line in posd.lines if line["event"] == "certificate.ca_lost"]) == 1
     files(posd).ca_certificate.write_bytes(kept)
     await reloaded(posd, "certificate.loaded")

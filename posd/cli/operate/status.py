@@ -25,7 +25,7 @@ from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.parameters import check_usage
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
-from posd.cli.explain.catalogue import glossed, language, named, say, translate, translated
+from posd.cli.explain.catalogue import chosen, glossed, language, named, say, translate, translated
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
@@ -161,8 +161,10 @@ def headline(document: Document, found: Sequence[StatusLine]) -> str:
     wrong = [named(label).replace("  ", "terminal ") for label in labels]
     if not wrong:
         return _say("well" if "counters" in document else "well_here")
-    failing = document["health"]["status"] == "failing"
-    return _say("failing" if failing else "not_well", wrong=", ".join(wrong))
+    checks = document["health"]["checks"]
+    failing = [row for name, row in chosen("check").items() if checks.get(name, {}).get("status") == "failing"]
+    text = failing[0].get("failing") if failing else None
+    return _say("failing" if text else "not_well", failing=text, wrong=", ".join(wrong))
 
 
 def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[StatusLine]:

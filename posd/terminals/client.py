@@ -273,7 +273,8 @@ class TerminalAccess:
         except TimeoutError:
             return ProbeResult(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")
         except ssl.SSLCertVerificationError as error:
-            return ProbeResult(await self._explain(error, base_url), refused=True)
+            words = await self._explain(error, base_url)
+            return ProbeResult(words, refused=True, of_dates=getattr(error, "verify_code", 0) in trust.DATES)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: an invalid name
             return ProbeResult(trust.why_not(error))
         connection = writer.get_extra_info("ssl_object")

@@ -26,6 +26,7 @@ from posd.tls.certificate import CertificateInfo, digest, read_certificate, serv
 # Error numbers X509_V_ERR of OpenSSL (x509_vfy.h), for which Python's ssl has no names.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
+DATES = frozenset({_NOT_YET_VALID, _EXPIRED})
 _WRONG_NAME = frozenset({62, 64})  # host name, IP address
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # issuer not found (2, 20), self-signed (18, 19), unverified (21)
 
@@ -85,9 +86,7 @@ def _pinned_object(pin: Pin) -> type[ssl.SSLObject]:
                 found = "none"
             if not hmac.compare_digest(found, pin.sha256):
                 raise AnotherFingerprint(
-                    1,
-                    f"the terminal's {pin.kind} has fingerprint {found}, the configuration expects {pin.sha256}; if "
-                    f"the terminal was given a new {pin.kind}, compare it there and pin it: posd terminals pin",
+                    1, f"the terminal's {pin.kind} has fingerprint {found}, the configuration expects {pin.sha256}"
                 )
 
     return PinnedObject
@@ -108,7 +107,7 @@ def words(
     `shown`: the certificate (DER), or None if it could not be read. `given`: the configuration of the terminal.
     """
     if isinstance(error, AnotherFingerprint):
-        return str(error)
+        return f"{error}: it may be another device. If it is the terminal, pin it: posd terminals pin {given.serial}"
     certificate = None
     with suppress(ValueError):
         certificate = read_certificate(shown) if shown is not None else None
@@ -124,18 +123,17 @@ def _reason(
     given: TerminalConfig,
     now: datetime,
 ) -> str:
-    code = error.verify_code
+    code, pin = error.verify_code, f"posd terminals pin {given.serial}"
     if code == _EXPIRED:
-        since = ""
-        if certificate is not None:
-            since = f" (on {certificate.not_after:%Y-%m-%d}, {(now - certificate.not_after).days} days ago)"
+        ended = certificate.not_after if certificate is not None else None
+        since = f" (on {ended:%Y-%m-%d}, {(now - ended).days} days ago)" if ended is not None else ""
         return f"has expired{since}: renew it on the terminal, or correct the clock of this machine"
     if code == _NOT_YET_VALID:
         since = f" (valid from {certificate.not_before:%Y-%m-%d %H:%M} UTC)" if certificate is not None else ""
         return f"is not valid yet{since}: correct the clock of this machine ({now:%Y-%m-%d %H:%M} UTC)"
     if code in _WRONG_NAME:
         if certificate is None or not (has := clean(", ".join((*certificate.names, *certificate.addresses)))):
-            return f"is not for {expected}: pin its fingerprint (posd terminals pin), if it is the right terminal"
+            return f"is not for {expected}: pin its fingerprint ({pin}), if it is the right terminal"
         return f"is not for {expected}, it is for {has}: if it is the right terminal, set server_name to one of these"
     if code in _UNKNOWN_ISSUER:
         by = "was issued by a CA" if certificate is None else f"was issued by {clean(certificate.issuer)}"
@@ -144,17 +142,17 @@ def _reason(
         if given.ca_file is None and not given.trusts_system:
             return (
                 f"{by}, and the configuration trusts no certificate for this terminal, whose address was announced: "
-                "set ca_file to the CA of the terminal, pin the certificate (posd terminals pin), or set trust to "
+                f"set ca_file to the CA of the terminal, pin the certificate ({pin}), or set trust to "
                 '"system" if its certificate is from a public CA'
             )
         trusted = f"the CA in {given.ca_file} does" if given.ca_file is not None else "the CAs of this system do"
         return (
-            f"{by}, and {trusted} not certify it: set ca_file to the CA of the terminal, or pin the certificate "
-            "(posd terminals pin)"
+            f"{by}, and {trusted} not certify it: it may be another device. If it is the terminal, set ca_file to its "
+            f"CA, or pin the certificate ({pin})"
         )
     return (
         f"or its CA breaks a rule ({error.verify_message}), and another ca_file does not help: pin the "
-        "certificate (posd terminals pin), or have its CA issue a right one"
+        f"certificate ({pin}), or have its CA issue a right one"
     )
 
 
@@ -192,12 +190,13 @@ WORDS: Mapping[int, str] = {
 class ProbeResult(msgspec.Struct, frozen=True):
     """Result of a probe. `reason`: why it failed, as text, or None if it succeeded.
 
-    `refused`: whether it failed because the device's certificate is not trusted. `certificate`: SHA-256 fingerprint
-    (hex) of the trusted certificate.
+    `refused`: whether it failed because the device's certificate is not trusted. `of_dates`: whether only its dates are
+    the cause, because OpenSSL checks them last. `certificate`: SHA-256 fingerprint (hex) of the trusted certificate.
     """
 
     reason: str | None = None
     refused: bool = False
+    of_dates: bool = False
     certificate: str | None = None
 
 

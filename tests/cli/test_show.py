@@ -153,7 +153,7 @@ def test_the_reason_of_an_identity_conflict_is_shown() -> None:
     """The terminal has one address. The device at this address may be another terminal."""
     claimed = {"base_url": "https://192.0.2.7", "source": "config", "since": AT, "proof": "none"}
     identity = {"proof": "none", "conflict": True, "claims": [claimed]}
-    swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7", "identity": identity}
+    swapped = {"serial": "SN-1", "base_url": "https://192.0.2.7", "reachable": True, "identity": identity}
     why = "the device at https://192.0.2.7 says that it is terminal SN-2, not SN-1: no payment is sent there"
     health: dict[str, Any] = {"status": "degraded", "detail": why, "commands": encoded(steps("SN-1", "SN-2"))}
     script = [
@@ -161,8 +161,37 @@ def test_the_reason_of_an_identity_conflict_is_shown() -> None:
         answer(swapped),
         answer({"status": "degraded", "checks": {"identity": health}}),
     ]
-    cure = "write SN-2 in place of SN-1 into [[terminals]]"
-    check("terminals identity SN-1", script, 1, why, cure)
+    cure = "write SN-2 in place of"
+    done = asked(script, "terminals", "identity", "SN-1").ends(1, why, cure)
+    assert done.stdout.count("posd terminals identity SN-1 --base-url URL") == 1
+    health["commands"] = encoded(steps("SN-1"))
+    script[2] = answer({"status": "degraded", "checks": {"identity": health}})
+    advice = "and decide:\n  posd terminals identity SN-1 --base-url URL"
+    done = asked(script, "terminals", "identity", "SN-1").ends(1, advice)
+    assert done.stdout.count("posd terminals identity SN-1") == 1, "the command that was typed is no advice"
+
+
+@every(
+    ("url", "fields", "words", "lacks"),
+    [
+        (
+            "https://192.0.2.7",
+            {"reachable": False, "reason": "it may be another device: posd terminals pin SN-1"},
+            ["pinned\t-\n", "Terminal SN-1: it may be another device: posd terminals pin SN-1"],
+            ["proves its identity", "yes"],
+        ),
+        ("https://192.0.2.7", {"reachable": True}, ["pinned\tyes\n", "pinned certificate proves"], []),
+        ("http://192.0.2.7", {"reachable": True, "proof": "none"}, ["without TLS"], ["posd terminals pin"]),
+    ],
+)
+def test_the_identity_of_a_terminal_is_that_of_the_device_which_answers_now(
+    url: str, fields: dict[str, Any], words: list[str], lacks: list[str]
+) -> None:
+    proof = fields.get("proof", "pinned")
+    claims = [{"base_url": url, "source": "config", "since": AT, "proof": proof}]
+    one = {"serial": "SN-1", "base_url": url, "identity": {"proof": proof, "conflict": False, "claims": claims}}
+    script = [answer({"terminals": []}), answer(one | fields)]
+    check("terminals identity SN-1", script, 0, *words, lacks=lacks)
 
 
 # Quarantine. A quarantined message does not control the screen that shows it. Reprocess reports its corrections.

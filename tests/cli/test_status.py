@@ -65,6 +65,7 @@ CLOCK, NONE_MADE = ("clock", "degraded", "it jumped. Payments go on"), "PAYMENTS
 CONFLICT = {"proof": "ca", "conflict": True, "claims": []}
 TIMEDATECTL, BACKUP = "sudo timedatectl set-time", "sudo systemctl start posd-backup"
 RESTART = "sudo systemctl restart posd"
+PIN = "posd terminals pin SN-0001"
 
 
 @every(
@@ -72,7 +73,8 @@ RESTART = "sudo systemctl restart posd"
     [
         (check_of(*CLOCK, ("set it", TIMEDATECTL), ("", "x")), "not well: clock", f"set it: {TIMEDATECTL}; x"),
         (check_of("storage", "failing", "full", ("free it", None)), f"{NONE_MADE}: storage", "free it; posd doctor"),
-        (terminal(reachable=False, reason="no answer"), "not well: terminal SN-0001", "no answer: posd doctor"),
+        (terminal(reachable=False, reason="no answer"), "not well: terminal SN-0001", "no answer; posd doctor"),
+        (terminal(reachable=False, reason=f"pin it: {PIN}"), "not well: terminal SN-0001", f"pin it: {PIN}; {PIN}"),
         (terminal(identity=CONFLICT), "not well: terminal SN-0001", "posd terminals identity SN-0001"),
         (lambda found: found["terminals"].clear(), "not well: terminals", "[[terminals]]"),
         (counters(open_payments=2, in_doubt=1), "not well: payments in doubt", "posd list --phase in_doubt"),

@@ -72,7 +72,8 @@ REFUSED: dict[str, Case] = {
         (
             "was issued by ",
             "the CA in {other} does not certify it",
-            "posd terminals pin",
+            "it may be another device",
+            "posd terminals pin SN-",
             "fingerprint is {fingerprint}",
         ),
     ),
@@ -100,7 +101,10 @@ REFUSED: dict[str, Case] = {
     "another fingerprint": Case(
         usual,
         f'fingerprint_sha256 = "{"0" * 64}"',
-        (f"has fingerprint {{fingerprint}}, the configuration expects {'0' * 64}", "posd terminals pin"),
+        (
+            f"has fingerprint {{fingerprint}}, the configuration expects {'0' * 64}: it may be another device",
+            "posd terminals pin SN-",
+        ),
     ),
     "another public key": Case(usual, f'public_key_sha256 = "{"0" * 64}"', ("public key",)),
 }

@@ -51,7 +51,7 @@ def check(shop: DoctorContext) -> Findings:
         else:
             yield shop.unseen(subject, error)
     except TlsError as error:
-        words, cure = _reason(error), "own" if made is None else "pair"
+        words, cure = str(error).partition("; ")[0], "own" if made is None else "pair"
         at, key = (private_key, PRIVATE_KEY) if str(private_key) in words else (subject, CERTIFICATE)
         yield shop.tell("certificate.pair", at, key=key, words=words, remedy=cure)
     else:
@@ -75,10 +75,6 @@ def _renewal(shop: DoctorContext) -> str:
     return "clock_first" if shop.health("clock").get("status") == "degraded" else "renew"
 
 
-def _reason(error: TlsError) -> str:
-    return str(error).partition("; ")[0]
-
-
 def _dates(found: CertificateInfo, what: str) -> dict[str, Any]:
     starts, now = (times.moment(at, year=True) for at in (found.not_before, datetime.now(UTC)))
     days, day = found.days_left(datetime.now(UTC)), times.day(found.not_after)
@@ -89,7 +85,7 @@ def _ca(shop: DoctorContext, made: TlsFiles) -> Findings:
     try:
         code, ca = issue.ca_finding(made, datetime.now(UTC))
     except TlsError as error:
-        yield shop.tell("certificate.no_ca", made.ca_certificate, words=_reason(error), remedy="new_ca")
+        yield shop.tell("certificate.no_ca", made.ca_certificate, words=str(error).partition("; ")[0], remedy="new_ca")
         return
     signed = issue.issued_by(shop.certificate, made.ca_certificate)
     yield shop.tell(

@@ -143,11 +143,10 @@ def ask(api: Api) -> tuple[Document, bytes]:
 
 def _open_payments(api: Api) -> Sequence[Document] | None:
     """Return the open payments, or None if the database cannot be read. posd's health reports that."""
-    try:
+    with suppress(Problem):
         found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
-    except Problem:
-        return None
-    return found
+        return found
+    return None
 
 
 def headline(document: Document, found: Sequence[StatusLine]) -> str:
@@ -252,7 +251,8 @@ def _terminals(items: Sequence[Document]) -> Iterator[StatusLine]:
         if identity["conflict"]:
             steps = do(f"posd terminals identity {item['serial']}")
         elif item["reachable"] is False or not item["base_url"]:
-            steps = [RemedyStep(_say("offline", reason=translate(item["reason"] or "it does not answer")), DOCTOR)]
+            reason, pin = item["reason"] or "it does not answer", f"posd terminals pin {item['serial']}"
+            steps = [RemedyStep(translate(reason)), *do(pin if pin in reason else DOCTOR)]
         wrong = bool(steps)
         if not wrong and item.get("commission_lapsed"):
             steps = do(f"posd terminals commission {item['serial']}")
@@ -356,13 +356,13 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
         over = max(0, width(head) - indent)
         first_part, *rest_parts = wrap("x" * over + shown(line.text), room) or [""]
         parts = [first_part[over:], *rest_parts]
-        parts += [part for step in line.steps for part in _step_lines(step, room)]
+        parts += [part for step in line.steps for part in step_lines(step, room)]
         for part in parts:
             output.verbatim(f"{head:<{indent}}{part}".rstrip(), style="yellow" if line.wrong else "")
             head = ""
 
 
-def _step_lines(step: RemedyStep, room: int) -> list[str]:
+def step_lines(step: RemedyStep, room: int) -> list[str]:
     """Return the lines of a step. A command that does not fit beside the text is on lines of its own, to copy."""
     words = shown(f"> {remedy([step])}")
     if step.command is None or width(words) <= room:
@@ -445,13 +445,11 @@ def _last_error(since: str | None) -> str:
 
 def output_of(command: str) -> str:
     """Return the output of a command, or "" if it fails."""
-    try:
-        done = subprocess.run(  # noqa: S603 - no word of the command is from a user
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(  # noqa: S603 - no word of the command is from a user
             command.split(), capture_output=True, text=True, errors="replace", timeout=SYSTEMD_SECONDS, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
+        ).stdout
+    return ""
 
 
 def open_text(transaction: Mapping[str, Any]) -> str:

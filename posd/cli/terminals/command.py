@@ -8,15 +8,17 @@ from urllib.parse import quote
 
 import click
 
+from posd.base.problems import RemedyStep
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Problem, connect, json_option
 from posd.cli.app.context import ExitCode
 from posd.cli.app.errors import fail
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, pasted
+from posd.cli.app.output import Output
 from posd.cli.app.tables import Id, Layout
 from posd.cli.app.times import TimeCell
 from posd.cli.explain.catalogue import named, say, translate
+from posd.cli.operate.status import step_lines
 from posd.cli.payments.words import check_words
 
 # Terminals as rows of a table, and remarks about them.
@@ -148,29 +150,29 @@ def identity(
 
 
 def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any]) -> None:
-    serial, found = terminal["serial"], terminal["identity"]
+    serial, found, url = terminal["serial"], terminal["identity"], terminal["base_url"]
     if not found["claims"]:
         output.line(say("identity", "nothing", serial=serial), "yellow")
         return
     word = named if output.rich else str  # a pipe is for programs
+    away = terminal["reachable"] is False
+    used = {} if found["conflict"] or away else {url: word("yes")}
     rows = [
-        (
-            claim["base_url"],
-            claim["source"],
-            TimeCell(claim["since"]),
-            word(claim["proof"]),
-            word("yes") if claim["base_url"] == terminal["base_url"] and not found["conflict"] else "-",
-        )
-        for claim in found["claims"]
+        (one["base_url"], one["source"], TimeCell(one["since"]), word(one["proof"]), used.get(one["base_url"], "-"))
+        for one in found["claims"]
     ]
     output.table(CLAIM_COLUMNS, rows, Layout(whole="address"))
-    if found["conflict"] and check.get("status") == "degraded":
-        detail, steps = check_words("identity", check)
+    if found["conflict"]:
+        typed, detail = f"posd terminals identity {serial}", say("identity", "conflict", serial=serial)
+        steps = [RemedyStep("", typed)]
+        if check.get("status") == "degraded":
+            detail, steps = check_words("identity", check)
         output.line(detail, "yellow")
+        # In place of the command that was typed, show how it decides.
         for step in steps:
-            output.line(step.does, indent=2)
-            output.verbatim(*pasted(step.command or "", 4, output.stdout.width))
-    elif found["conflict"]:
-        output.line(say("identity", "conflict", serial=serial), "yellow")
-    proof = f"Terminal {serial}: {say('identity', found['proof'], serial=serial)}"
-    output.line(say("identity", "decide", serial=serial) if found["conflict"] else proof)
+            command = say("identity", "decide", serial=serial) if step.command == typed else step.command
+            output.verbatim(*step_lines(RemedyStep(step.does, command), output.stdout.width))
+        return
+    proof = "no_tls" if found["proof"] == "none" and str(url).startswith("http:") else found["proof"]
+    words = translate(terminal["reason"]) if away else say("identity", proof, serial=serial)
+    output.line(f"Terminal {serial}: {words}")

@@ -192,9 +192,7 @@ class _CommissionRun:
 
     def void(self, charged: str) -> None:
         """Reverse a charge of this test."""
-        document = self._start({"type": "void", "original": charged})
-        if document["phase"] != "final":
-            document = self._follow(PAYMENT, document, CARD_SECONDS)
+        document = self._follow(PAYMENT, self._start({"type": "void", "original": charged}), CARD_SECONDS)
         self.open.remove(PAYMENT.id(document))
         PAYMENT.show_end(self.tell, document)
         if document["outcome"]["result"] == "approved":
@@ -208,8 +206,7 @@ class _CommissionRun:
         request = {"terminal": self.serial, "document": content}
         try:
             job = start(self.api, path, request, deadline=time.monotonic() + START_SECONDS, away=self._away).body
-            if job["phase"] != "final":
-                job = self._follow(PRINT_JOB, job, PRINT_SECONDS)
+            job = self._follow(PRINT_JOB, job, PRINT_SECONDS)
         except TimedOut:
             job = self.api.get(path).body
         if words := job["reason"] or error_text(job):
@@ -267,6 +264,8 @@ class _CommissionRun:
 
     def _follow(self, subject: Subject, document: Document, seconds: float) -> Document:
         """Show the updates until the payment or print job is final. Return its last document. Raise TimedOut."""
+        if document["phase"] == "final":
+            return document
         reply = self.api.get(subject.path(subject.id(document)))
         with subject.progress(self.tell, document) as progress:
             for update in subject.follow(self.api, reply, time.monotonic() + seconds):

@@ -295,6 +295,20 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
     assert lacking["commands"] == posd["commands"] == terminal["commands"] == [f"posd --config {setup.file} clock"]
 
 
+@pytest.mark.parametrize(("clock", "status"), [("ok", "failure"), ("degraded", "ok")])
+def test_dates_of_a_terminals_certificate_ask_for_the_clock_and_not_for_a_pin(
+    setup: SetUp, clock: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """posd checks the dates only by a clock that it trusts. Otherwise it charges, so doctor must not deny that."""
+    said = {"status": clock, "detail": "2025-12-03T06:55:30.000Z", "todo": "", "commands": []}
+    with ExitStack() as stack:
+        cause("terminal_expired", setup, stack, monkeypatch)
+        monkeypatch.setattr(context.DoctorContext, "health", lambda _shop, name: said if name == "clock" else {})
+        (found,) = (one for one in setup.findings() if one["check"] == "terminal")
+    assert (found["status"], "no payment while it trusts this clock" in found["meaning"]) == (status, clock == "ok")
+    assert not [command for command in found["commands"] if "pin" in command]
+
+
 @pytest.mark.parametrize(("user", "behind", "root"), [(0, "", True), (0, "ana", False), (1000, "", False)])
 def test_a_person_who_used_sudo_gets_commands_with_sudo(
     user: int, behind: str, root: bool, monkeypatch: pytest.MonkeyPatch

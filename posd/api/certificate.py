@@ -46,7 +46,7 @@ REMINDER_SECONDS = 86_400.0
 MAX_WORDS = 1000
 
 #: Remedy for a bad certificate while the clock is not trusted.
-CLOCK_FIRST = RemedyStep("correct the clock first", "posd clock")
+CLOCK_FIRST = RemedyStep("set the clock first if it is wrong, or confirm it if it is right", "posd clock")
 
 log = structlog.get_logger("posd.certificate")
 listener_log = structlog.get_logger("posd.listener")

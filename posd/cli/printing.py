@@ -74,8 +74,7 @@ def attention_advice(code: str) -> Advice:
 def _end(job: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the texts for the end of a print job, by its status and `decided_by`."""
     ends, status, by = chosen("printed"), job["status"], job["decided_by"]
-    found: Mapping[str, str] = ends.get(f"{status} {by}") or ends.get(status or by) or ends["unknown"]
-    return found
+    return dict(ends.get(f"{status} {by}") or ends.get(status or by) or ends["unknown"])
 
 
 class PrintProgress(Progress):

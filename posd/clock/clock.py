@@ -45,7 +45,7 @@ YEARS = range(2000, 2200)
 
 #: Steps for an operator if the clock is not trusted.
 STEPS = (
-    RemedyStep("compare the clock of this machine with another one", "date -u"),
+    RemedyStep("compare the clock of this machine with another one", "date"),
     RemedyStep("if it is wrong, set it, and posd goes on by itself", 'sudo timedatectl set-time "YYYY-MM-DD HH:MM:SS"'),
     RemedyStep("with a time service", "sudo timedatectl set-ntp true"),
     RemedyStep("if it is right, confirm it", "posd clock confirm --operator NAME"),

@@ -60,7 +60,7 @@ PUT_BACK = (
 
 
 #: Advice for a full disk.
-FREE = "free the disk"
+FREE = "free the disk, but never delete posd.db, posd.db-wal, callback.key or tls/"
 #: Seconds between two checks if no client requests a check.
 CHECK_SECONDS = 10.0
 
@@ -187,7 +187,7 @@ class HealthChecks(msgspec.Struct, eq=False):
     def _free(self) -> RemedyStep:
         """Return the step that shows the large files on the disk."""
         disk = database_files.mount_point(self.daemon.config.database.path.parent)
-        return RemedyStep(FREE, shlex.join(("sudo", "du", "-xah", "--threshold=100M", str(disk))))
+        return RemedyStep(FREE, f"sudo du -xah {shlex.quote(str(disk))} | sort -rh | head -n 20")
 
     def _local_api(self) -> Check:
         lost = {path: item for item in self.daemon.listeners if (path := item.lost_path) is not None}
@@ -290,8 +290,8 @@ class HealthChecks(msgspec.Struct, eq=False):
             return Check.of("degraded", words, look, reason="refusing" if restore_guard.refuses else "unseen")
         if (error := restore_guard.witness_error) is not None:
             words = f"the witness beside the database cannot be written ({error}); payments go on"
-            free = RemedyStep(f"{FREE}, and check that posd may write beside its database")
-            return Check.of("degraded", words, free, reason="no_witness")
+            may_write = RemedyStep("check that posd may write beside its database")
+            return Check.of("degraded", words, RemedyStep(FREE), may_write, reason="no_witness")
         if restore_guard.mention is not None:
             return _well(f"the witness of the last run could not be used at the start: {restore_guard.mention}")
         return _well("the database has everything that its witness has")

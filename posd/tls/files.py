@@ -220,8 +220,8 @@ def outside_dates(info: CertificateInfo, certificate: Path, at: datetime) -> str
     """Return why a certificate is not valid at that moment, and what to do. Return None if it is valid."""
     day, validity = at.date().isoformat(), info.validity(at)
     words = {
-        Validity.EXPIRED: f"has expired (today is {day}); renew it (posd tls renew), or put a valid pair of the shop's "
-        "own PKI there",
+        Validity.EXPIRED: f"has expired (today is {day}); put a valid pair of the shop's own PKI there, or, if posd "
+        "made it, renew it (posd tls renew)",
         Validity.FUTURE: f"is not valid yet (today is {day}; is the clock of this machine right?); {CURE}",
     }
     return f"certificate {certificate}: {words[validity]}" if validity in words else None

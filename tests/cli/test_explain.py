@@ -40,12 +40,14 @@ from posd.cli.payments.words import (
     operation,
     refused_step,
     resolving,
+    settling,
     state,
     status_hint,
     words_of,
 )
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
+from posd.clock.clock import STEPS
 from posd.clock.rules import Doubt
 from posd.daemon import reload, status
 from posd.httpd.messages import RefusalKind
@@ -62,7 +64,7 @@ from tests.support.command_lines import words_of as words_of_line
 from tests.support.commands import asked, check, posd, posd_process
 from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
 from tests.support.stub import Answer, problem
-from tests.support.tables import every
+from tests.support.tables import every, there
 
 #: Events that the daemon can log.
 EVENTS = events()
@@ -316,7 +318,43 @@ def test_an_advice_has_valid_commands_and_acknowledges_only_its_code() -> None:
     assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
     for typed in (line.format(id=ID, name=ID) for line in lines):
         assert len(f"    {typed}") <= 80
-        parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
+        if typed.startswith("posd "):
+            parse(words_of_line(typed.replace("RESULT", "approved").replace("AMOUNT", "1")))
+
+
+@every("code", ["in_doubt", "released", None])
+def test_a_payment_whose_terminal_is_free_is_not_released_again(code: str | None) -> None:
+    for free in (False, True):
+        of = transaction(released=free)
+        found = there(settling(of)) if code is None else attention_advice(code, of)
+        assert ("posd release {id}" in found.commands) == (not free and code != "released")
+        assert "posd resolve {id} RESULT" in found.commands
+        assert "acquirer" in found.words
+
+
+@every(
+    ("section", "code", "ways"),
+    [
+        (
+            "attention",
+            "serial_mismatch",
+            ["posd config check", "sudo systemctl reload posd", "posd quarantine --apply"],
+        ),
+        ("attention", "no_callback", ["posd tls status", "has expired", "closes by itself"]),
+        ("check", "certificate", ["the shop's own PKI", "posd tls renew"]),
+        ("check", "storage", ["Never delete posd.db, posd.db-wal, callback.key or tls/"]),
+    ],
+)
+def test_an_advice_names_each_way_out_of_its_fault(section: str, code: str, ways: list[str]) -> None:
+    row = chosen(section)[code]
+    assert [way for way in ways if way not in f"{row['do']} {row['comes']} {row['commands']}"] == []
+
+
+def test_the_clock_is_read_in_the_zone_in_which_it_is_set() -> None:
+    """`timedatectl set-time` takes the local time."""
+    commands = [step.command for step in STEPS]
+    assert "date" in commands
+    assert any("timedatectl set-time" in str(command) for command in commands)
 
 
 # Screens use one language. Each text exists in each language, with the same names in braces.

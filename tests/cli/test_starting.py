@@ -55,7 +55,7 @@ WRONG_TIP = ',"errors":[{"path":"/amount/tip","message":"too long"}]'
         (problem(409, "already_derived", MEANT, TWO), f"If it is meant, say so with --additional\n{SHOW_BOTH}"),
         (problem(422, "amount_exceeds", "too much", TWO), f"too much\n{SHOW_BOTH}"),
         (problem(422, "unknown_original", "give it as `transaction_reference`"), "give it as --reference UUID\n"),
-        (problem(409, "terminal_busy", "busy; wait for it"), "busy; wait for it\n"),
+        (problem(409, "terminal_busy", "wait", f',"blocking_transaction":"{ID}"'), f"wait\n  posd show {ID}\n"),
         (problem(422, "invalid_request", "it is wrong", WRONG_TIP), "it is wrong\n  /amount/tip: too long\n"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from posd.base.files import user_name
 from posd.base.problems import RemedyStep, remedy
@@ -232,6 +233,19 @@ def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_show
     document = posd("status", "--json", config=config).document
     assert (document["running"], document["service"]["Result"]) == (False, "exit-code")
     assert [(item["line"], item["key"]) for item in document["configuration"]["errors"]] == [(2, "logging.levle")]
+
+
+def test_an_expired_certificate_of_the_shop_is_shown_if_posd_does_not_run(tmp_path: Path) -> None:
+    """posd does not start with it. posd renews its own certificate when it starts."""
+    config, now = tmp_path / "config.toml", datetime.now(UTC)
+    authority = trustme.CA()
+    for ends, words in ((now - timedelta(days=1), "! certificate    Expired on "), (now + timedelta(days=9), "")):
+        pair = authority.issue_cert("127.0.0.1", not_before=now - timedelta(days=3), not_after=ends)
+        pair.cert_chain_pems[0].write_to_path(tmp_path / "s.crt")
+        pair.private_key_pem.write_to_path(tmp_path / "s.key")
+        config.write_text(f'[webhooks]\ncertificate = "{tmp_path}/s.crt"\nprivate_key = "{tmp_path}/s.key"\n')
+        done = posd("status", config=config).ends(3, "posd: DOES NOT RUN", words)
+        assert words or "! certificate" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,9 @@ def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:
     before = pair.certificate.read_bytes()
     code, findings = status(config)
     assert (code, findings[pair.certificate.name]["status"], "ca.crt" in findings) == (1, "warning", False)
-    assert "put a matching pair into" in findings[pair.certificate.name]["todo"]
+    todo = findings[pair.certificate.name]["todo"]
+    assert "put a matching pair of the shop's PKI into" in todo
+    assert "every terminal then has to trust posd's CA" in todo
     for line, code, words in (
         ("renew", 1, "cannot renew: the certificate is that of the shop's own PKI"),
         ("renew --if-needed", 0, ""),

@@ -123,5 +123,6 @@ def problem_lines(problem: Problem) -> list[str]:
         lines.append(f"  {chosen('problem')[problem.code]['money']}")
     errors = problem.extra.get("errors") or []
     lines += [f"  {error.get('path')}: {translate(str(error.get('message')))}" for error in errors]
-    lines += [f"  posd show {each}" for each in problem.extra.get("transactions") or ()]
+    blocking = [problem.extra[name] for name in ("blocking_transaction",) if name in problem.extra]
+    lines += [f"  posd show {each}" for each in (*blocking, *(problem.extra.get("transactions") or ()))]
     return lines

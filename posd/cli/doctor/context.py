@@ -101,7 +101,7 @@ class DoctorContext:
     answers: bool = False
     pid: int | None = None
     uid: int | None = None
-    checks: Mapping[str, Any] = field(default_factory=dict)
+    checks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     terminals_of_daemon: list[dict[str, Any]] = field(default_factory=list)
     addresses: dict[str, str] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=dict)
@@ -153,8 +153,7 @@ class DoctorContext:
     @property
     def served(self) -> Mapping[str, Any]:
         """posd's report of the certificate that its listener shows: fingerprint and port."""
-        found: Mapping[str, Any] = self.health("certificate").get("served", {})
-        return found
+        return dict(self.health("certificate").get("served", {}))
 
     @property
     def there(self) -> bool:
@@ -188,13 +187,11 @@ class DoctorContext:
     @property
     def backup(self) -> Path | None:
         """Newest backup of the timer, or None if there is none or this user may not read it."""
-        found = backup.newest_backup(self.settings.database.backups)
-        return found[1] if found else None
+        return (backup.newest_backup(self.settings.database.backups) or (0, None))[1]
 
     def health(self, check: str) -> Mapping[str, Any]:
         """Return the result of one of posd's health checks. It is empty if posd does not reply."""
-        found: Mapping[str, Any] = self.checks.get(check, {})
-        return found
+        return self.checks.get(check, {})
 
     def failed(self, check: str, subject: str = "") -> bool:
         """Return whether an earlier check has failed, or failed for `subject`.

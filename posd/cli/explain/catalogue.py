@@ -53,7 +53,7 @@ class Advice(NamedTuple):
 
 
 @cache
-def read(language: Language) -> Mapping[str, Any]:
+def read(language: Language) -> Mapping[str, dict[str, Any]]:
     """Return the texts of a language, with English texts in place of missing ones."""
     file = tomllib.loads(files(__package__).joinpath(f"{language}.toml").read_text("utf-8"))
     shared = file.pop("shared")
@@ -92,8 +92,7 @@ def language() -> Language:
 
 def chosen(section: str) -> Mapping[str, Any]:
     """Return a section of the catalogue in the chosen language."""
-    found: Mapping[str, Any] = read(_chosen)[section]
-    return found
+    return read(_chosen)[section]
 
 
 def over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -153,8 +152,7 @@ def translated(problem: "ConfigProblem") -> "ConfigProblem":
 
 def say(command: str, name: str, /, **words: object) -> str:
     """Return the text `name` of a command in [says], with its braces filled."""
-    template: str = chosen("says")[command][name]
-    return template.format(**words)
+    return str(chosen("says")[command][name]).format(**words)
 
 
 def explained(section: str, code: str, detail: str) -> str:

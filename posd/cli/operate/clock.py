@@ -40,7 +40,7 @@ def clock(ctx: click.Context, output: Output) -> None:
 def confirm_(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
     """Confirm that the clock of this machine is right.
 
-    Compare it with another clock first (date -u). Waiting work then continues at once: posd removes for good the
+    Compare it with another clock first (date). Waiting work then continues at once: posd removes for good the
     records that are older than the configured days by this clock.
     """
     if not operator.strip():

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,8 @@ from posd.cli.explain.catalogue import chosen, glossed, language, named, say, tr
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
+from posd.tls.certificate import Validity
+from posd.tls.files import TlsError, describe
 
 Document = Mapping[str, Any]
 
@@ -144,8 +147,7 @@ def ask(api: Api) -> tuple[Document, bytes]:
 def _open_payments(api: Api) -> Sequence[Document] | None:
     """Return the open payments, or None if the database cannot be read. posd's health reports that."""
     with suppress(Problem):
-        found: Sequence[Document] = api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"]
-        return found
+        return list(api.get("/transactions", {"open": "true", "limit": "500"}).body["transactions"])
     return None
 
 
@@ -405,6 +407,10 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     elif config is not None and not problems:
         words = _say("can_be_read" if file.exists() else "not_there", file=file)
         found.append(StatusLine("configuration", words, steps=do("sudo posd config check")))
+        with suppress(OSError, TlsError):  # without a path: posd's own certificate, which posd renews when it starts
+            info = describe(config.webhooks.certificate or Path())
+            if info.validity(datetime.now(UTC)) is Validity.EXPIRED:
+                found.append(StatusLine("certificate", _say("expired", until=day(info.not_after)), True, do(DOCTOR)))
     elif file.exists() or not context(ctx).socket_path:
         told = map(translated, problems[:3])
         found += [StatusLine("configuration", each.what, True, [RemedyStep(each.cure)]) for each in told]

@@ -270,6 +270,8 @@ def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
     found = advice("attention", code) or known_advice("unknown")
     if code == "stalled" and not transaction["abortable"]:
         found = known_advice("not_abortable")
+    elif code == "in_doubt" and transaction.get("released"):
+        found = known_advice("released")
     # Escape braces in the serial, because the caller fills {id} by `format`.
     serial = str(transaction["terminal"]).replace("{", "{{").replace("}", "}}")
     words = words_of(transaction).fill(found.words)
@@ -280,7 +282,7 @@ def settling(transaction: Mapping[str, Any]) -> Advice | None:
     """Return how an operator settles an open transaction, or None if it needs no operator."""
     if transaction["outcome"] is not None or transaction["next_step"] != "ask_person":
         return None
-    found = known_advice("settle")
+    found = known_advice("released" if transaction.get("released") else "settle")
     return found._replace(words=words_of(transaction).fill(found.words))
 
 
@@ -303,8 +305,7 @@ def refused_step(step: str) -> str:
     `step`: its `next_step`.
     """
     steps = chosen("next")
-    found: str = steps.get(step, {}).get("refused") or steps["ask_person"]["refused"]
-    return found
+    return str(steps.get(step, {}).get("refused") or steps["ask_person"]["refused"])
 
 
 def _reservation(transaction: Mapping[str, Any]) -> str | None:

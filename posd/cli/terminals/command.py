@@ -128,8 +128,7 @@ def identity(
     terminal's display: payments go there. Exit code 1: it is not certain which device is the terminal.
     """
     path = f"/terminals/{quote(serial, safe='')}"
-    given = (base_url, operator, note)
-    if any(given) and not all(given):
+    if any(given := (base_url, operator, note)) and not all(given):
         fail(output, say("identity", "together"), ExitCode.USAGE)
     with connect(ctx) as api:
         if base_url:
@@ -141,8 +140,7 @@ def identity(
         else:
             api.get("/terminals", {"check": "true"})  # posd probes each terminal first
             reply = api.get(path)
-        terminal = reply.body
-        conflict = terminal["identity"]["conflict"]
+        conflict = reply.body["identity"]["conflict"]
         # Only posd's health has the reason of the conflict.
         check = api.get("/health", also={503}).body["checks"].get("identity", {}) if conflict else {}
     output.reply(reply, partial(_show, check=check))

@@ -290,6 +290,7 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
     setup.terminal.ahead = timedelta(days=365)
     lacking, posd, terminal = (one for one in failures(setup.findings()) if one["check"] in ("certificate", "clock"))
     assert (lacking["check"], " Dec 2025 " in posd["meaning"]) == ("certificate", True)
+    assert "confirm it if it is right" in lacking["todo"], "posd may distrust a clock that is right"
     assert re.search(r"its clock is 36.* [dh] ahead of", terminal["meaning"])
     assert f"; it has {(datetime.now().astimezone() + timedelta(days=365)):%d %b %Y}" in terminal["meaning"]
     assert lacking["commands"] == posd["commands"] == terminal["commands"] == [f"posd --config {setup.file} clock"]
@@ -561,9 +562,12 @@ def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
         assert failed() == []
         disk.fill(spare=1024 * 1024)
         (full,) = failed()
+        largest = f"import os; os.system({full['commands'][-1].removeprefix('sudo ')!r})"
+        done = subprocess.run([str(disk.python), "-c", largest], capture_output=True, text=True, check=True)
+    assert "posd.db" in done.stdout, "the command lists the files of a small disk too"
     assert (full["check"], full["subject"]) == ("disk", str(setup.state))
     assert "the disk is nearly full (" in full["meaning"]
-    assert f"du -xah --threshold=100M {setup.state}" in str(full["commands"])
+    assert "never delete posd.db, posd.db-wal, callback.key or tls/" in full["todo"]
 
 
 @pytest.mark.parametrize(

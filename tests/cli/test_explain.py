@@ -48,7 +48,7 @@ from posd.cli.payments.words import (
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from posd.clock.clock import STEPS
-from posd.clock.rules import Doubt
+from posd.clock.rules import WORDS, Doubt
 from posd.daemon import reload, status
 from posd.httpd.messages import RefusalKind
 from posd.payments.display import DisplayCode
@@ -415,6 +415,7 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
         **dict.fromkeys(("path_fault", "pointer_fault", "_nearest", "type_name"), ()),
     },
     "clock/*.py": {"WORDS": (), "RemedyStep": (0,)},
+    **{files: {} for files in ("httpd/*.py", "relay/*.py", "logs/*.py")},
     "storage/*.py": dict.fromkeys(("StoreError", "UnusableFile", "StorageUnavailable", "BadTarget"), (0,)),
     "upkeep/*.py": dict.fromkeys(("StoreError", "UnusableFile", "ValueError", "InvalidIdList"), (0,))
     | {"add": (1, 2), "_words": ()},
@@ -425,7 +426,8 @@ COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "daemon/*.py": {"SocketError": (0,), "StoreError": (0,), "_why": ()},
     "tls/*.py": dict.fromkeys(("TlsError", "SubjectError", "ConnectionError"), (0,)) | {"outside_dates": ()},
     "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "ValueError"), (0,))
-    | {"AnotherFingerprint": (1,), "_reason": (), "why_not": (), "words": ()},
+    | {"AnotherFingerprint": (1,), "RemedyStep": (0,)}
+    | dict.fromkeys(("_reason", "why_not", "words", "detail", "NOT_BORNE", "NOT_ANNOUNCED"), ()),
     "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
     | dict.fromkeys(("doubt", "taken_over", "_note_damage", "_unusable", "_disprove"), (1,))
     | {
@@ -488,8 +490,13 @@ def given(node: ast.AST, named: Mapping[str, Sequence[int]]) -> Sequence[ast.exp
     match node:
         case ast.Call(func=ast.Name(id="Problem"), args=[ast.Constant(value=str(code)), words]):
             return [words] if code not in SAYS_ALL else []
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
-            return [args[place] for place in named.get(name, ()) if place < len(args)]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), keywords=keywords):
+            return [keyword.value for keyword in keywords if keyword.arg in ("detail", "error", "reason")]
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args, keywords=keywords) if name in named:
+            told = [keyword.value for keyword in keywords if keyword.arg == "message"]
+            return [*(args[place] for place in named[name] if place < len(args)), *told]
+        case ast.Dict(keys=keys, values=values):
+            return [each for key, each in zip(keys, values, strict=True) if key and ast.unparse(key) == "'message'"]
         case ast.Yield(value=ast.Tuple(elts=[_, subject, detail])):
             return [subject, detail]
         case (
@@ -516,15 +523,17 @@ def texts_of(files: str, expressions: Callable[[ast.AST], Sequence[ast.expr | No
 
 
 def composed() -> Iterator[str]:
-    """Yield the sentences that posd composes for a screen, also the reasons of conflicts and the findings of verify."""
+    """Yield the sentences that posd composes for a screen or its log, also the findings of verify and the limits."""
     for files, named in COMPOSED.items():
         texts = texts_of(files, functools.partial(given, named=named))
-        yield from (text for text in texts if re.search("[a-z]+ |\\S [a-z]", text))
+        yield from (text for text in texts if re.search("[a-z]+ |\\S [a-z]", text) and re.search("[a-z]{3}", text))
+    yield from (f"7 {limit.unit} of {limit.of}" for limit in limits.ALL)
+    yield from (text.format(now=7, built=7, highest=7, step="7 days") for text in WORDS.values())
 
 
 @pytest.mark.usefixtures("in_spanish")
 def test_each_sentence_that_posd_composes_has_a_spanish_text() -> None:
-    english = re.compile(r"(?<!\S)(the|is|of|and|was|it|cannot|must|has|write)(?!\S)")
+    english = re.compile(r"(?<!\S)(the|is|of|and|was|it|cannot|must|has|write|days)(?!\S)")
     lacking = {text for text in composed() if translate(text) == text or english.search(translate(text))}
     assert lacking == set(), "add the sentence to [sentence] or [label] of posd/cli/explain/es.toml"
 
@@ -540,7 +549,7 @@ def test_a_sentence_in_a_sentence_is_translated_and_values_are_not() -> None:
 @pytest.mark.usefixtures("in_spanish")
 def test_months_are_in_the_language() -> None:
     months = [short(f"2026-{month:02}-15T12:00:00Z", year=True).split()[1] for month in range(1, 13)]
-    assert " ".join(months).lower() == "ene feb mar abr may jun jul ago sep oct nov dic"
+    assert " ".join(months) == "ene feb mar abr may jun jul ago sep oct nov dic"
 
 
 def test_each_label_exists_in_each_language() -> None:

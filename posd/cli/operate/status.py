@@ -172,7 +172,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
     """Yield the lines of the screen, from the whole status or its part from the till socket."""
     whole = "uptime_seconds" in document
     version = document["version"]
-    yield StatusLine("version", f"{version['version']} (API {version['api']}, schema {version['schema']})")
+    yield StatusLine("version", f"{version['version']} (API {version['api']}, {named('schema')} {version['schema']})")
     if whole:
         # If posd does not trust the clock, the year may be wrong, so show it.
         year = document["clock"]["status"] != "ok"

@@ -41,7 +41,7 @@ def terminal_row(terminal: Mapping[str, Any], word: Callable[[str], str] = str) 
         terminal["serial"] if known else f"{terminal['serial']} ({word('not in the fleet')})",
         " ".join(part for part in (terminal["brand"], terminal["model"]) if part) or "-",
         terminal["base_url"] or word("no address"),
-        terminal["source"] or "-",
+        word(terminal["source"] or "-"),
         word(REACHABLE[terminal["reachable"]]),
         Id(terminal["transaction"] or "-"),
         TimeCell(terminal["last_seen"] or ""),
@@ -156,8 +156,8 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
     away = terminal["reachable"] is False
     used = {} if found["conflict"] or away else {url: word("yes")}
     rows = [
-        (one["base_url"], one["source"], TimeCell(one["since"]), word(one["proof"]), used.get(one["base_url"], "-"))
-        for one in found["claims"]
+        (it["base_url"], word(it["source"]), TimeCell(it["since"]), word(it["proof"]), used.get(it["base_url"], "-"))
+        for it in found["claims"]
     ]
     output.table(CLAIM_COLUMNS, rows, Layout(whole="address"))
     if found["conflict"]:

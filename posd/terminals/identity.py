@@ -188,7 +188,7 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
     if other_serial is None:
         return (
             RemedyStep("check which devices claim to be the terminal, and decide", f"posd terminals identity {serial}"),
-            RemedyStep("to prevent a repetition, pin its certificate", f"posd terminals pin {serial}"),
+            RemedyStep("to avoid this, pin it, or write its base_url if it has no TLS", f"posd terminals pin {serial}"),
         )
     decide = f'posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'
     return (

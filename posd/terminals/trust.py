@@ -180,10 +180,10 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
 
 #: Number of the error of a failed connection -> its meaning as text.
 WORDS: Mapping[int, str] = {
-    errno.ECONNREFUSED: "nothing listens there: the device is on, but it accepts no connections on that port",
+    errno.ECONNREFUSED: "nothing listens there: the device is on; start its payment application, or correct the port",
     errno.EHOSTUNREACH: "nothing answers at that address: is the terminal switched on and in this network?",
-    errno.ENETUNREACH: "this machine has no network for that address",
-    errno.ECONNRESET: "the device closed the connection at once",
+    errno.ENETUNREACH: "this machine has no network for that address: check its network, or correct base_url",
+    errno.ECONNRESET: "the device closed the connection at once: restart its payment application",
 }
 
 
@@ -203,11 +203,11 @@ class ProbeResult(msgspec.Struct, frozen=True):
 def why_not(error: OSError | ValueError) -> str:
     """Return why a connection failed, as text."""
     if isinstance(error, ssl.SSLError):
-        return f"it does not speak TLS correctly ({error.reason or type(error).__name__})"
+        return f"it does not speak TLS correctly ({error.reason or type(error).__name__}): correct base_url"
     if isinstance(error, OSError):
         code = errno.ECONNRESET if isinstance(error, ConnectionResetError) else error.errno
         return WORDS.get(code or 0) or error.strerror or str(error)
-    return "its name cannot be looked up"
+    return "its name cannot be looked up: correct base_url, or the DNS of this machine"
 
 
 def clean(text: str) -> str:

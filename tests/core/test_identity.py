@@ -140,6 +140,7 @@ def test_each_conflict_names_the_devices(kind: AddressConflict) -> None:
     dispute = OpenConflict(kind, "t", (), said, steps("SN-1"))
     assert dispute.detail.startswith(said)
     assert "posd terminals identity SN-1" in dispute.detail
+    assert "base_url if it has no TLS" in dispute.detail, "a terminal without TLS has nothing to pin"
 
 
 def test_a_device_with_another_serial_asks_for_a_corrected_configuration() -> None:

@@ -4,6 +4,7 @@ For any bytes posd reports correctly whether the request was sent, and uses litt
 """
 
 import asyncio
+import errno
 import gc
 import socket
 import ssl
@@ -28,9 +29,11 @@ from posd.terminals.exchange import (
     HttpAnswer,
     request_bytes,
 )
+from posd.terminals.trust import why_not
 from tests.support.access import access
 from tests.support.ports import reserve
 from tests.support.shop import answering as shop_answering
+from tests.support.tables import every
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 #: Number of bytes that exceeds the buffers of the sockets.
@@ -414,6 +417,20 @@ async def test_the_connect_time_out_includes_the_handshake(tmp_path: Path) -> No
         found = await called.call("POST", terminal.base_url.replace("http:", "https:"), b"{}")
         assert found == NotSent("the connection was not established in time")
         await gone.wait()
+
+
+@every(
+    ("error", "todo"),
+    [
+        (OSError(errno.ECONNREFUSED, ""), "start its payment application, or correct the port"),
+        (OSError(errno.EHOSTUNREACH, ""), "is the terminal switched on"),
+        (OSError(errno.ENETUNREACH, ""), "check its network"),
+        (ConnectionResetError(), "restart its payment application"),
+        (ValueError(), "correct base_url"),
+    ],
+)
+def test_each_reason_of_a_failed_connection_says_what_to_do(error: OSError | ValueError, todo: str) -> None:
+    assert todo in why_not(error)
 
 
 async def test_the_reason_says_that_nothing_listens_there(tmp_path: Path) -> None:

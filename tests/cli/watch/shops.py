@@ -12,7 +12,7 @@ from tests.support.documents import terminal as any_terminal
 
 NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
 HEALTH = {"status": "ok", "checks": {"storage": {"status": "ok", "detail": "the database can be read"}}}
-REASON = "nothing listens there: the device is on, but it accepts no connections on that port"
+REASON = "nothing listens there: the device is on; start its payment application, or correct the port"
 
 
 def at(seconds: float) -> str:

@@ -1,5 +1,6 @@
-"""Follow the calls of one charge, or record what users see.
+"""Print the sizes of posd and of its tests, follow the calls of one charge, or record what users see.
 
+python -m tests.house
 python -m tests.house trace
 python -m tests.house surface FILE
 """
@@ -7,10 +8,23 @@ python -m tests.house surface FILE
 import sys
 from pathlib import Path
 
-from tests.house import surface, trace
+from tests.house import source, surface, trace
+from tests.support.figures import show
 
 #: The file from which the event loop runs. A resumed function counts as called from this file.
 LOOP = "daemon/main.py"
+
+
+def sizes() -> None:
+    """Print files, code lines and classes of each folder of posd and of the tests, the largest folder first."""
+    for top in ("posd", "tests"):
+        modules = source.modules(top)
+        folders = source.folders(modules)
+        rows = sorted(folders.items(), key=lambda row: -row[1].lines)
+        rows.append(("together", source.Size(*map(sum, zip(*folders.values(), strict=True)))))
+        show((top, *source.Size._fields), ((name or ".", *size) for name, size in rows))
+    tests = (len(module.code) for module in modules.values() if module.path.name.startswith("test_"))
+    print(f"harness: {rows[-1][1].lines - sum(tests):,} lines in files of the tests that are not named test_*")
 
 
 def way() -> None:
@@ -27,6 +41,8 @@ def way() -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
+        case []:
+            sizes()
         case ["trace"]:
             way()
         case ["surface", file]:

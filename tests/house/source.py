@@ -14,7 +14,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """One file of posd: its dotted name, its syntax tree, and its numbers of code lines."""
+    """One file of posd or of its tests: its dotted name, its syntax tree, and its numbers of code lines."""
 
     name: str
     path: Path
@@ -25,16 +25,15 @@ class Module:
 
     @property
     def folder(self) -> str:
-        """Return the first folder below posd/, or "" for a file in posd/ itself."""
-        parts = self.path.relative_to(REPOSITORY / "posd").parts
-        return parts[0] if len(parts) > 1 else ""
+        """Return the first folder below posd/ or tests/, or "" for a file in posd/ or tests/ itself."""
+        return "".join(self.path.relative_to(REPOSITORY).parts[1:-1][:1])
 
 
 @functools.cache
-def modules() -> dict[str, Module]:
-    """Return all modules of posd by dotted name."""
-    found = (_read(path) for path in sorted((REPOSITORY / "posd").rglob("*.py")))
-    return {module.name: module for module in found}
+def modules(top: str = "posd") -> dict[str, Module]:
+    """Return all modules of posd, or of the tests, by dotted name."""
+    files = (path for path in sorted((REPOSITORY / top).rglob("*.py")) if "node_modules" not in path.parts)
+    return {module.name: module for module in map(_read, files)}
 
 
 class Size(NamedTuple):
@@ -46,13 +45,12 @@ class Size(NamedTuple):
 
 
 def folders(modules: Mapping[str, Module]) -> dict[str, Size]:
-    """Return the size of each folder of posd. "" stands for posd itself."""
+    """Return the size of each folder. "" stands for posd or tests itself."""
     found: dict[str, Size] = {}
     for module in modules.values():
         classes = sum(isinstance(node, ast.ClassDef) for node in module.nodes)
-        more = Size(1, len(module.code), classes)
         before = found.get(module.folder, Size(0, 0, 0))
-        found[module.folder] = Size(*map(sum, zip(before, more, strict=True)))
+        found[module.folder] = Size(*map(sum, zip(before, (1, len(module.code), classes), strict=True)))
     return found
 
 

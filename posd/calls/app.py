@@ -268,16 +268,16 @@ class LocalApp:
         crash_point("till.answered")
 
     async def _call(self, scope: Any, held: InFlight) -> Response:
-        """Run the call of a request. Raise Problem; raise ClientGone if the client of a start has left.
+        """Run the call of a request. Raise Problem; raise ClientGone if the client of a start or a page has left.
 
         While posd does not run, a start can wait in the queue of the socket. Hours later it would ask another customer
         to pay. Client processes take turns. If a process has too many unread bytes, no page is read or encoded for it.
         """
         route, handler, request = self._find(scope)
-        queue = self._turns_of_pages if route.pages else self._turns
-        async with queue.turn(scope["state"].get("sender")):
-            if route.starts and scope["state"]["hung_up"]():
-                log.info("start.dropped", detail=scope["path"])
+        async with (self._turns_of_pages if route.pages else self._turns).turn(scope["state"].get("sender")):
+            if (route.starts or route.pages) and scope["state"]["hung_up"]():
+                if route.starts:
+                    log.info("start.dropped", detail=scope["path"])
                 raise ClientGone
             with held.page() if route.pages else nullcontext():
                 response = await handler(request)

@@ -335,6 +335,16 @@ async def test_unread_responses_of_many_requests_stay_bounded(house: House, monk
     till.hang_up()
 
 
+async def test_no_page_is_read_for_a_client_that_has_left(house: House) -> None:
+    """Otherwise the connections of an ended till stay open until posd has read and encoded a page for each."""
+    await house.record(10)
+    for _ in range(5):
+        (await ask(house.socket, "/feed")).hang_up()
+    assert len((await house.get())["changes"]) == 10
+    await house.empty()
+    assert len(house.reads) == 1
+
+
 # Ends of a stream.
 
 

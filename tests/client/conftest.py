@@ -21,7 +21,6 @@ def payment(shop: Shop) -> Payment:
     """Yield a payment that is not started. The payment's terminal has no other payment and accepts this payment."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
-    shop.terminal.arrived.clear()
     return payment
 
 

@@ -21,7 +21,6 @@ import pytest
 from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Paid, Posd, StillOpen, connection
 from tests.client.conftest import refused
 from tests.support.shop import Payment, acknowledging, held
-from tests.support.streams import PATIENCE_SECONDS
 from tests.support.waits import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -123,8 +122,7 @@ async def test_ctrl_c_in_a_waiting_program_does_not_affect_the_payment(payment: 
         sys.executable, "-c", PROGRAM, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     assert till.stdout is not None
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await payment.shop.terminal.arrived.wait()
+    await payment.shop.terminal.until(lambda: bool(payment.requests))
     await payment.approve(1)
     assert await till.stdout.readline() == b"TERMINAL_ACKNOWLEDGED\n"
     till.send_signal(signal.SIGINT)

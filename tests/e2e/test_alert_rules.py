@@ -15,8 +15,7 @@ from tests.e2e.test_metrics import families
 from tests.e2e.test_reload import reloaded
 from tests.support.daemon import running
 from tests.support.exposition import Family, read
-from tests.support.shop import PATIENCE_SECONDS
-from tests.support.terminal import scripted_terminal
+from tests.support.terminal import PATIENCE_SECONDS, scripted_terminal
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 #: A metric of posd in a rule, with label conditions.

@@ -18,7 +18,8 @@ from tests.support.events import RESULTS, body
 from tests.support.exposition import Family, read
 from tests.support.outcomes import every_outcome
 from tests.support.ports import reserve
-from tests.support.shop import PATIENCE_SECONDS, Shop, open_shop
+from tests.support.shop import Shop, open_shop
+from tests.support.terminal import PATIENCE_SECONDS
 from tests.support.webhooks import address, deliver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

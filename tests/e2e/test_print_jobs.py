@@ -16,7 +16,7 @@ from posd.printing.request import MAX_DOCUMENT_BYTES
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import running
 from tests.support.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one
-from tests.support.shop import OFFLINE, entry, hanging_up, held
+from tests.support.shop import OFFLINE, hanging_up, held
 from tests.support.streams import ask, stream
 from tests.support.terminal import scripted_terminal, taking_print
 from tests.support.webhooks import attention, everything, faults
@@ -274,7 +274,7 @@ async def test_with_two_terminals_a_job_must_name_its_terminal_and_an_offline_te
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home) as terminal:
-            terminals = entry("SN-1", terminal.base_url, terminal) + f'[[terminals]]\nserial = "{OFFLINE}"\n'
+            terminals = terminal.entry("SN-1", terminal.base_url) + f'[[terminals]]\nserial = "{OFFLINE}"\n'
             extra = SILENT + 'document_member = ""\n'
             async with running(home, terminals, extra) as daemon:
                 job = Job(daemon, terminal, "job-1")

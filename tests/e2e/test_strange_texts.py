@@ -28,7 +28,7 @@ from tests.support.daemon import Daemon, running
 from tests.support.events import event
 from tests.support.exposition import read
 from tests.support.https import deliver
-from tests.support.shop import AMOUNT, QUIET, acknowledging, answering, entry, hanging_up
+from tests.support.shop import AMOUNT, QUIET, acknowledging, answering, hanging_up
 from tests.support.strange import ALL, FORGED, assert_csv, assert_html, assert_lines, assert_screen
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
@@ -166,7 +166,7 @@ async def place() -> AsyncIterator[Place]:
         home = Path(name)
         async with scripted_terminal(home, ports=TERMINALS) as terminal, strangers():
             serials = [f"SN-{number:02}" for number in range(TERMINALS)]
-            entries = [entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True)]
+            entries = [terminal.entry(serial, url) for serial, url in zip(serials, terminal.base_urls, strict=True)]
             extra = f'{QUIET}[metrics]\ntextfile = "{home}/posd.prom"\ntextfile_seconds = 1\n'
             async with running(home, "".join(entries), extra, DISCOVERY) as daemon:
                 place = Place(daemon, terminal, serials)

@@ -11,7 +11,7 @@ from posd.tls import issue
 from tests.power.promises import Promises
 from tests.support.daemon import Daemon, toml
 from tests.support.events import APPROVED, RESULTS, body
-from tests.support.shop import AMOUNT, acknowledging, answering, entry
+from tests.support.shop import AMOUNT, acknowledging, answering
 from tests.support.streams import Reply
 from tests.support.terminal import Request, Script, ScriptedTerminal
 from tests.support.webhooks import deliver
@@ -107,6 +107,6 @@ def make_daemon(home: Path, terminal: ScriptedTerminal, environment: Mapping[str
     scripted terminal.
     """
     serials = names(len(terminal.base_urls))
-    entries = (entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True))
+    entries = (terminal.entry(serial, url) for serial, url in zip(serials, terminal.base_urls, strict=True))
     issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     return Daemon(home, toml(home, "".join(entries)), environment)

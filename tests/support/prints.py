@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from posd.base.ids import Channel
 from tests.support.daemon import Daemon, running
-from tests.support.shop import PATIENCE_SECONDS
 from tests.support.streams import Reply
-from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
+from tests.support.terminal import PATIENCE_SECONDS, Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
 from tests.support.webhooks import address, deliver, disk
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
@@ -54,10 +53,7 @@ class Job:
 
     async def polled(self, count: int = 1) -> None:
         """Wait until the terminal has received this many polls for the job."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(self.polls) < count:
-                self.terminal.polled.clear()
-                await self.terminal.polled.wait()
+        await self.terminal.until(lambda: len(self.polls) >= count)
 
     @property
     def address(self) -> str:

@@ -16,7 +16,15 @@ from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.slow import examples
 from tests.support.streams import Reply
-from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
+from tests.support.terminal import (
+    Request,
+    Script,
+    ScriptedTerminal,
+    acknowledgement,
+    http,
+    nowhere,
+    scripted_terminal,
+)
 
 #: Number of terminals, in the quick suite and in the whole suite. Each test uses new terminals. posd probes all of them
 #: after each start, so many terminals take much processor time.
@@ -25,8 +33,6 @@ QUICK_TERMINALS = 10
 #: Seconds that posd waits for a reply and for a connection, in tests of time-outs. Even on a busy machine a connection
 #: must not time out. A slow reply is cut off after the sum of both.
 QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
-#: Limit of a wait in seconds.
-PATIENCE_SECONDS = 30.0
 #: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
 #: A terminal of the fleet without payments. A payment of any other terminal can name this terminal.
@@ -98,10 +104,7 @@ class Payment:
 
     async def searched(self, count: int = 1) -> None:
         """Wait until the terminal has received this many searches for the payment."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(self.searches) < count:
-                self.shop.terminal.searched.clear()
-                await self.shop.terminal.searched.wait()
+        await self.shop.terminal.until(lambda: len(self.searches) >= count)
 
 
 @dataclass
@@ -230,8 +233,8 @@ async def open_shop(
         serials = [f"SN-{number:03}" for number in range(count)]
         quick = [f"SN-QUICK-{number}" for number in range(QUICK_TERMINALS)]
         limits = f"reply_timeout_seconds = {QUICK_SECONDS}\nconnect_timeout_seconds = {CONNECT_SECONDS}\n"
-        entries = [entry(serial, next(addresses), terminal) for serial in serials]
-        entries += [entry(serial, next(addresses), terminal) + limits for serial in quick]
+        entries = [terminal.entry(serial, next(addresses)) for serial in serials]
+        entries += [terminal.entry(serial, next(addresses)) + limits for serial in quick]
         entries.append(f'[[terminals]]\nserial = "{OFFLINE}"\n')
         async with running(directory, "".join(entries), QUIET + extra, environment=environment) as daemon:
             yield Shop(daemon, terminal, _each_once(serials), iter(quick))
@@ -253,8 +256,3 @@ async def open_counters(count: int, extra: str = "") -> AsyncIterator[list[Shop]
         entries = "".join(item.toml for item in terminals)
         daemon = await stack.enter_async_context(running(directory, entries, extra))
         yield [Shop(daemon, item, repeat(item.serial), repeat(item.serial)) for item in terminals]
-
-
-def entry(serial: str, base_url: str, terminal: ScriptedTerminal) -> str:
-    """Return the configuration of one serial at an address of `terminal`."""
-    return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\nca_file = "{terminal.ca_file}"\n'

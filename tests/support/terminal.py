@@ -17,6 +17,9 @@ from tests.support.connections import Connections, shut
 from tests.support.https import read_head
 from tests.support.ports import reserve
 
+#: Limit of a wait in seconds.
+PATIENCE_SECONDS = 30.0
+
 
 @dataclass
 class Request:
@@ -88,42 +91,48 @@ class ScriptedTerminal:
 
     serial: str
     ca_file: Path
-    base_url: str = ""
+    context: ssl.SSLContext | None
+    fingerprint: str
+    public_key: str
     requests: list[Request] = field(default_factory=list)
     searches: list[Request] = field(default_factory=list)
-    searched: asyncio.Event = field(default_factory=asyncio.Event)
+    prints: list[Request] = field(default_factory=list)
+    polls: list[Request] = field(default_factory=list)
+    #: Set at each request.
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     start: Script | None = None
     abort: Script | None = None
     search: Script | None = None
-    prints: list[Request] = field(default_factory=list)
-    polls: list[Request] = field(default_factory=list)
-    print_arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    polled: asyncio.Event = field(default_factory=asyncio.Event)
     print_start: Script | None = None
     print_poll: Script | None = None
     #: Script that runs instead of reading a request. Afterwards the server closes the connection, and counts no
     #: request.
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
-    fingerprint: str = ""
-    public_key: str = ""
     base_urls: list[str] = field(default_factory=list)
     servers: list[asyncio.Server] = field(default_factory=list)
-    context: ssl.SSLContext | None = None
-    connections: Connections = field(init=False)
 
     def __post_init__(self) -> None:
         self.connections = Connections(self._serve)
 
     @property
+    def base_url(self) -> str:
+        return self.base_urls[0]
+
+    @property
     def toml(self) -> str:
         """The terminal's entry in a configuration."""
-        return f"""
-[[terminals]]
-serial = "{self.serial}"
-base_url = "{self.base_url}"
-ca_file = "{self.ca_file}"
-"""
+        return self.entry(self.serial, self.base_url)
+
+    def entry(self, serial: str, base_url: str) -> str:
+        """Return the configuration of one serial at an address of this terminal."""
+        return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\nca_file = "{self.ca_file}"\n'
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until a state of the received requests holds. Raise TimeoutError if this takes too long."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not holds():
+                self.arrived.clear()
+                await self.arrived.wait()
 
     @property
     def aborts(self) -> int:
@@ -159,24 +168,18 @@ ca_file = "{self.ca_file}"
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             request = Request(method, path, headers, body)
             if path.endswith("/transaction_search_online"):
-                self.searches.append(request)
-                self.searched.set()
-                await (self.search or nowhere)(request, writer)
+                received, script = self.searches, self.search or nowhere
             elif path.endswith(("/print", "/print/job")):
-                self.prints.append(request)
-                self.print_arrived.set()
-                await (self.print_start or taking_print)(request, writer)
+                received, script = self.prints, self.print_start or taking_print
             elif "print_job" in path:
-                self.polls.append(request)
-                self.polled.set()
-                await (self.print_poll or nowhere)(request, writer)
+                received, script = self.polls, self.print_poll or nowhere
+            elif path.endswith("/abort"):
+                received, script = self.requests, self.abort or taking_abort
             else:
-                self.requests.append(request)
-                self.arrived.set()
-                if path.endswith("/abort"):
-                    await (self.abort or taking_abort)(request, writer)
-                else:
-                    await (self.start or self.acknowledge)(request, writer)
+                received, script = self.requests, self.start or self.acknowledge
+            received.append(request)
+            self.arrived.set()
+            await script(request, writer)
             await writer.drain()
 
 
@@ -198,19 +201,14 @@ async def scripted_terminal(
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate = issue(authority)
     certificate.configure_cert(tls)
-    context = None if plain else tls
-    terminal = ScriptedTerminal(serial, ca_file, context=context)
     der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
-    terminal.fingerprint = hashlib.sha256(der).hexdigest()
-    terminal.public_key = public_key_sha256(der)
-    connections = terminal.connections
-    servers = [await asyncio.start_server(connections, "127.0.0.1", reserve(), ssl=context) for _ in range(ports)]
-    terminal.base_urls = [
-        f"{'http' if plain else 'https'}://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers
-    ]
-    terminal.base_url = terminal.base_urls[0]
-    terminal.servers = servers
+    fingerprint, context = hashlib.sha256(der).hexdigest(), None if plain else tls
+    terminal = ScriptedTerminal(serial, ca_file, context, fingerprint, public_key_sha256(der))
+    for _ in range(ports):
+        port = reserve()
+        terminal.servers.append(await asyncio.start_server(terminal.connections, "127.0.0.1", port, ssl=context))
+        terminal.base_urls.append(f"{'http' if plain else 'https'}://127.0.0.1:{port}")
     try:
         yield terminal
     finally:
-        await connections.close(*servers)
+        await terminal.connections.close(*terminal.servers)

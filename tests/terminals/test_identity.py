@@ -226,8 +226,7 @@ async def test_during_a_payment_a_new_address_without_proof_is_sent_nothing(
         await right.plug_in()
         assert (await network.async_unregister_service(announcement("other", other.base_url, serial))) is not None
         await posd.wait_for(identity, lambda item: "identity_conflict" not in attention(item))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await right.searched.wait()
+        await right.until(lambda: bool(right.searches))
         assert other.searches == []
 
 

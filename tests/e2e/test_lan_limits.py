@@ -7,22 +7,112 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from posd.api import webhooks
+from posd.base import ids
+from posd.base.clocks import monotonic, wall
+from posd.base.ids import Channel
+from posd.config import load
+from posd.daemon import sockets
 from posd.httpd import bodies, connection, server
-from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate
+from posd.httpd.admission import PLACES_OF_STRANGER, AdmissionGate, ListenerPolicy, RejectedTraffic
+from posd.httpd.server import HttpListener
+from posd.payments.attentions import ApprovalChecks
+from posd.payments.inbox import Inbox
+from posd.records.callback_urls import CallbackUrls
+from posd.records.service import ServiceParts
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+from posd.tls import issue
+from posd.tls.files import files_in, load_pair
 from tests.support import events
-from tests.support.daemon import Daemon
-from tests.support.lan import PATIENCE, SHORT, Lan, answers, head, listening, path_of, request, until_closed
+from tests.support.daemon import Daemon, toml
 from tests.support.usage import resident_bytes
 from tests.support.waits import until
 from tests.support.webhooks import parse
+
+#: Every time-out of the listener under test, in seconds.
+SHORT = 0.25
+#: Limit of a wait in seconds, shorter than the daemon's real time-outs.
+PATIENCE = 30.0
+KEY = bytes(32)
+
+
+@dataclass
+class Lan:
+    """A listener in this process, with inbox and database."""
+
+    listener: HttpListener
+    noise: RejectedTraffic
+    ca: Path
+
+    async def connect(self, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a TLS connection from an address of loopback."""
+        tls: Any = {"ssl": ssl.create_default_context(cafile=str(self.ca)), "server_hostname": "127.0.0.1"}
+        return await asyncio.open_connection("127.0.0.1", self.listener.port, local_addr=(source, 0), **tls)
+
+    async def talk(self, data: bytes, *, tls: bool = True) -> bytes:
+        """Send bytes. Return all bytes until the listener closes or resets. Raise TimeoutError if it does neither in
+        time.
+        """
+        reader, writer = await (self.connect() if tls else asyncio.open_connection("127.0.0.1", self.listener.port))
+        writer.write(data)
+        received = bytearray()
+        with suppress(ConnectionError, ssl.SSLError):
+            async with asyncio.timeout(PATIENCE):
+                while part := await reader.read(65536):
+                    received += part
+        writer.close()
+        return bytes(received)
+
+    async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
+        """Wait until no connection is left, and no task except these tasks."""
+        await until(lambda: not self.listener.connections and (tasks is None or not asyncio.all_tasks() - tasks))
+
+
+@asynccontextmanager
+async def listening(home: Path, gate: AdmissionGate | None = None, **limits: Any) -> AsyncIterator[Lan]:
+    """Run a listener for the block. Check at the end that the log has no internal errors."""
+    issue.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    files = files_in(home / "tls")
+    async with AsyncExitStack() as stack:
+        store = await Store.open(home / "posd.db", home / "posd.lock")
+        stack.push_async_callback(store.close)
+        (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
+        fleet = Fleet(load(home / "config.toml").terminals)
+        stack.push_async_callback(fleet.close)
+        sock = sockets.tcp_socket("127.0.0.1", 0, "webhooks.listen")
+        inbox = Inbox(ServiceParts(store, fleet, lambda: datetime.now(UTC)), "", ApprovalChecks("", lambda: True))
+        noise = RejectedTraffic()
+        usual = {"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True}
+        urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
+        app = webhooks.WebhookApp((webhooks.transactions(inbox, 100_000),), urls, noise)
+        gate = gate or AdmissionGate(lambda: ["127.0.0.1"], clock=monotonic)
+        listener = HttpListener(app, sock, ListenerPolicy(name="test", **usual | limits), noise, wall, gate)
+        listener.use_tls(load_pair(files.certificate, files.private_key, None).context)
+        listener.start()
+        stack.push_async_callback(listener.close, SHORT)
+        with capture_logs() as lines:
+            yield Lan(listener, noise, home / "tls" / "ca.crt")
+        assert not [line for line in lines if line["event"] == "posd.internal_error"], lines
+
+
+def request(*fields: str, event: bool = False) -> bytes:
+    """Return the head of a callback request for a new id, or the whole request with an event."""
+    identity = str(uuid4())
+    path = ids.path(Channel.TRANSACTION, identity, ids.token(KEY, Channel.TRANSACTION, identity))
+    content = events.body(identity, "CARD_PRESENTED") if event else b""
+    length = [f"content-length: {len(content)}"] if event else []
+    return "\r\n".join([f"POST {path} HTTP/1.1", "host: posd", *fields, *length, "", ""]).encode() + content
 
 
 @pytest.fixture
@@ -83,7 +173,7 @@ async def test_a_slow_header_is_closed_in_time(lan: Lan) -> None:
 async def test_a_missing_body_is_answered_408(lan: Lan, drop: bytes, framing: str) -> None:
     if framing.startswith("transfer") and drop:
         drop = b"1\r\n \r\n"
-    received = await trickle(lan, head(path_of(str(uuid4())), framing), drop)
+    received = await trickle(lan, request(framing), drop)
     assert [answer.status for answer in parse(received)] == [408]
     await lan.empty()
     assert lan.noise.counts["slow_body"] == 1
@@ -93,10 +183,7 @@ async def test_a_missing_body_is_answered_408(lan: Lan, drop: bytes, framing: st
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\xff"], ids=["silent", "header", "half"])
 async def test_an_incomplete_handshake_is_closed_in_time(lan: Lan, first: bytes) -> None:
     before = asyncio.all_tasks()
-    reader, writer = await lan.plain()
-    writer.write(first)
-    await until_closed(reader)
-    writer.close()
+    await lan.talk(first, tls=False)
     await lan.empty(before)
     assert lan.noise.counts["tls_handshake_failed"] == 1
 
@@ -104,10 +191,7 @@ async def test_an_incomplete_handshake_is_closed_in_time(lan: Lan, first: bytes)
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 1000, b"SSH-2.0\r\n"], ids=["HTTP", "0", "SSH"])
 async def test_a_connection_without_tls_is_closed(lan: Lan, first: bytes) -> None:
     before = asyncio.all_tasks()
-    reader, writer = await lan.plain()
-    writer.write(first)
-    assert b"HTTP" not in await until_closed(reader)
-    writer.close()
+    assert b"HTTP" not in await lan.talk(first, tls=False)
     await lan.empty(before)
     assert lan.noise.counts["tls_handshake_failed"] == 1
 
@@ -131,9 +215,8 @@ async def test_the_number_of_connections_is_limited(home: Path, places: str) -> 
         assert await refused(lan, "127.0.0.1")
         assert await refused(lan, "127.0.0.2") == (places == "all")
         assert lan.listener.connections >= 4
-        identity = str(uuid4())
-        streams[0][1].write(request(identity, events.body(identity, "CARD_PRESENTED")))
-        assert [answer.status for answer in await answers(streams[0][0], 1)] == [200]
+        streams[0][1].write(request(event=True))
+        assert b" 200 " in await asyncio.wait_for(streams[0][0].readuntil(b"\r\n"), PATIENCE)
         for _, writer in streams:
             writer.close()
             await writer.wait_closed()
@@ -150,7 +233,7 @@ async def test_memory_is_returned_after_many_connections(home: Path, monkeypatch
         keep_freed(FREED)
         kept = resident_bytes(os.getpid())
         for _ in range(server.TRIM_CONNECTIONS):
-            socket.create_connection(("127.0.0.1", lan.port)).close()
+            socket.create_connection(("127.0.0.1", lan.listener.port)).close()
         await until(lambda: resident_bytes(os.getpid()) <= kept - FREED // 2)
 
 
@@ -188,19 +271,17 @@ async def test_without_file_descriptors_the_listener_waits_and_continues(lan: La
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
         try:
-            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", lan.port))
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", lan.listener.port))
             await until(lambda: lan.noise.counts["accept_failed"] > 0)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    identity = str(uuid4())
-    answer = await lan.talk(request(identity, events.body(identity, "CARD_PRESENTED"), "connection: close"))
-    assert parse(answer)[0].status == 200
+    assert parse(await lan.talk(request("connection: close", event=True)))[0].status == 200
 
 
 async def test_a_missing_body_does_not_delay_the_stop(home: Path) -> None:
     async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
         reader, writer = await lan.connect()
-        writer.write(head(path_of(str(uuid4())), "content-length: 100", "expect: 100-continue"))
+        writer.write(request("content-length: 100", "expect: 100-continue"))
         assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # the listener has the head, and waits for the body
         async with asyncio.timeout(PATIENCE):
             await lan.listener.close(SHORT)

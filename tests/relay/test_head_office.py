@@ -1,33 +1,156 @@
-"""On head office's server each lane can send only on its own subject. The server refuses other attempts."""
+"""On head office's server each lane can send only on its own subject. The server refuses other attempts. The server
+and the lanes have the files from packaging/nats/lanes.
+"""
 
 import asyncio
 import json
+import shutil
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+import trustme
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
+from nats.js.errors import NotFoundError
 
-from posd.collect.collector import StreamConsumer
-from tests.relay.lane import sent
-from tests.relay.nats_server import STREAM
-from tests.relay.office import PATIENCE_SECONDS, Delivered, Office, made, open_office
+from posd.collect.collector import StreamConsumer, connected
+from posd.config.schema import CollectConfig
+from posd.relay.stream import EXPECTED, ONCE
+from tests.relay.lane import Lane, sent
+from tests.relay.nats_server import STREAM, NatsServer
+from tests.relay.office import made
+from tests.support.certificates import issued
 from tests.support.needs import needs
 from tests.support.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
+#: Maximum wait for a reply of the server, in seconds.
+PATIENCE_SECONDS = 30.0
 #: Subject of a request for a last message.
 GET = f"$JS.API.DIRECT.GET.{STREAM}"
 OWN, OTHER = "posd.m1.greedy", "posd.m1.other"
 
 
+@dataclass
+class Visitor:
+    """A connection, with the server's errors."""
+
+    client: Client
+    errors: list[str] = field(default_factory=list)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def heard(self, error: Exception) -> None:
+        self.errors.append(str(error))
+
+    async def refused(self, attempt: Callable[[Client], Awaitable[Any]], answered: Awaitable[Any]) -> bool:
+        """Try an operation. Return whether the server reported an error before it replied to the next request."""
+        self.errors.clear()
+        await attempt(self.client)
+        await answered
+        return ["permissions violation" in error for error in self.errors] == [True]
+
+    async def ended(self) -> None:
+        self.closed.set()
+
+    async def last(self, subject: str) -> int:
+        """Return the number of the last message of a subject."""
+        try:
+            found = await self.client.jetstream().get_last_msg(STREAM, subject, direct=True)
+        except NotFoundError:
+            return 0
+        return found.seq or 0
+
+    async def publish(self, subject: str, expected: int | None = None) -> None:
+        """Publish a message if the last message has this number, as the relay does."""
+        headers = None if expected is None else {EXPECTED: str(expected)}
+        await self.client.jetstream().publish(subject, b"{}", headers=headers, stream=STREAM)
+
+
+@dataclass
+class Office:
+    """The server of head office, with its files from packaging/nats/lanes."""
+
+    directory: Path
+    server: NatsServer
+    tls: ssl.SSLContext
+
+    def password(self, user: str) -> str:
+        file = f"lanes/{user}/relay.password" if "." in user else f"{user}.password"
+        return (self.directory / file).read_text().strip()
+
+    @asynccontextmanager
+    async def visit(self, user: str, password: str = "") -> AsyncIterator[Visitor]:
+        """Log in as a user."""
+        visitor = Visitor(Client())
+        login = {"user": user, "password": password or self.password(user), "tls": self.tls} | ONCE
+        try:
+            called = {"error_cb": visitor.heard, "closed_cb": visitor.ended}
+            await visitor.client.connect(self.server.url, inbox_prefix=f"_I.{user}", **called, **login)
+            yield visitor
+        finally:
+            await visitor.client.close()
+
+    @asynccontextmanager
+    async def queue(self, user: str) -> AsyncIterator[StreamConsumer]:
+        """Connect as `posd collect` does."""
+        config = CollectConfig(
+            servers=(self.server.url,), stream=STREAM, credentials_file=None, user=user,
+            password_file=self.directory / f"{user}.password", certificate=None, private_key=None,
+            ca_file=self.directory / "ca.pem", metrics_listen=None, dsn="",
+        )  # fmt: skip
+        async with connected(config) as queue:
+            yield queue
+
+    async def stored(self) -> dict[str, int]:
+        """Return the number of messages of each subject."""
+        async with self.server.client() as client:
+            info = await client.jetstream().stream_info(STREAM, subjects_filter=">")
+        return dict(info.state.subjects or {})
+
+
+@dataclass
+class Delivered(Lane):
+    """A lane with its files from head office instead of a test's configuration."""
+
+    office: Path = Path()
+
+    @property
+    def config(self) -> Path:
+        return self.office / "etc" / self.name / "config.toml"
+
+    def configure(self) -> None:
+        own, given = self.config.parent, self.office / "lanes" / f"m1.{self.name}"
+        shutil.copytree(given, own)
+        (own / "config.d").mkdir()
+        self.config.write_text(f'[merchant]\nid = "m1"\n[local_api]\ndirectory = "{self.daemon.directory}/run"\n')
+        text = (given / "relay.toml").read_text().replace("/etc/posd", str(own))
+        (own / "config.d" / "relay.toml").write_text(text)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
-    async with open_office(tmp_path_factory.mktemp("office"), "m1.a", "m1.b", "m1.other", "m1.greedy") as office:
+    """Run a server with some lanes, a stream and a consumer."""
+    directory = tmp_path_factory.mktemp("office")
+    authority = trustme.CA()
+    leaf = issued(directory, authority, "127.0.0.1")
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    tls = ssl.create_default_context(cafile=str(directory / "ca.pem"))
+    server = NatsServer(directory, scheme="tls", config=directory / "nats.conf")
+    arguments = ["--server", server.url, "--listen", f"127.0.0.1:{server.port}", "--store-dir", f"{directory}/stored"]
+    arguments += ["--certificate", str(leaf.certificate), "--private-key", str(leaf.private_key)]
+    made(directory, *arguments, "--ca-file", f"{directory}/ca.pem", "m1.a", "m1.b", "m1.other", "m1.greedy")
+    office = Office(directory, server, tls)
+    server.options = {"user": "admin", "password": office.password("admin"), "tls": tls}
+    async with server:
+        async with office.queue("admin") as queue:
+            await queue.make(replicas=1)
         async with office.visit("m1.other") as other:
             await other.publish(OTHER, 0)
         yield office

@@ -4,11 +4,8 @@ Each text contains a possible beginning of a new line, a cell, a formula, a tag 
 line or a cell of the output begins with this word, it was forged.
 """
 
-import csv
-import io
 import re
 from collections.abc import Mapping
-from html.parser import HTMLParser
 
 #: Word in each of the texts. No line or cell of the output may begin with this word.
 FORGED = "FORGED"
@@ -87,41 +84,3 @@ def assert_screen(written: str) -> None:
     """Assert that line ends and posd's own sequences are the only control characters in the output to a screen."""
     bad = [char for char in OWN_SEQUENCE.sub("", written) if not char.isprintable() and char not in "\r\n"]
     assert not bad, f"{bad!r} in {written!r}"
-
-
-def assert_csv(written: str) -> None:
-    """Assert that a text is CSV with one line for each row. Assert that no cell is a formula, whichever separator a
-    program uses."""
-    assert_lines(written.replace("\r\n", "\n"))
-    rows = list(csv.reader(io.StringIO(written, newline="")))
-    assert len(rows) == len(written.replace("\r\n", "\n").rstrip("\n").split("\n"))
-    for separator in ",;":
-        for row in csv.reader(io.StringIO(written, newline=""), delimiter=separator):
-            for cell in row:
-                begins = cell.lstrip(' "')
-                assert not begins.startswith(("=", "@", "\N{FULLWIDTH EQUALS SIGN}")), cell
-                assert not begins.startswith(("+", "-")) or is_number(begins), cell
-
-
-def is_number(cell: str) -> bool:
-    """Return whether a cell is a signed amount of posd."""
-    return re.fullmatch(r"[+-]?[0-9.]+([,;].*)?", cell, re.DOTALL) is not None
-
-
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
-def assert_html(written: str) -> None:
-    """Assert that a page has no script, image or handler, and that the whole text is printable."""
-    assert_lines(written)
-    tags = _Tags()
-    tags.feed(written)
-    for tag, attributes in tags.found:
-        assert tag not in ("script", "img", "iframe", "a", "form"), tag
-        assert not [name for name in attributes if name.startswith("on") or name in ("src", "href")], attributes

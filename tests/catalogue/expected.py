@@ -1,5 +1,7 @@
 """Tables of a scenario file that only this test suite reads: actions of till and operator, and the end in posd."""
 
+from typing import Any
+
 import msgspec
 
 from posd.simulator.scenario import PrintScenario, Scenario, Strict
@@ -70,11 +72,6 @@ def expect_of(scenario: Scenario) -> Expect:
     return msgspec.convert(scenario.expect, Expect)
 
 
-def till_of(scenario: Scenario) -> Till:
-    """Return the actions of the till. Raise ValidationError."""
-    return msgspec.convert(scenario.till, Till)
-
-
 def print_expect_of(scenario: PrintScenario) -> PrintExpect:
     """Return the end of a print job. Raise ValidationError."""
     return msgspec.convert(scenario.expect, PrintExpect)
@@ -83,3 +80,8 @@ def print_expect_of(scenario: PrintScenario) -> PrintExpect:
 def person_of(scenario: PrintScenario) -> Person:
     """Return the actions of the person. Raise ValidationError."""
     return msgspec.convert(scenario.person, Person)
+
+
+def shown(expect: Expect | PrintExpect, members: tuple[str, ...]) -> dict[str, Any]:
+    """Return the members of an end that the local API shows, and the attentions."""
+    return {name: getattr(expect, name) for name in members} | {"attention": set(expect.attention)}

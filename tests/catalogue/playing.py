@@ -6,11 +6,12 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from posd.simulator import Simulator
+import msgspec
+
 from posd.simulator.ledger import Entry, Ledger
 from posd.simulator.scenario import Scenario, payments
-from tests.catalogue.expected import expect_of, till_of
-from tests.catalogue.street import PATIENCE_SECONDS, Street
+from tests.catalogue.expected import Till, expect_of, shown
+from tests.catalogue.street import PATIENCE_SECONDS, Playing, Street
 
 #: Amount of payments whose scenario is not chosen by amount.
 ANY_AMOUNT = 12.34
@@ -20,8 +21,7 @@ SHOWN = ("result", "phase", "status", "evidence", "next_step", "supersedes")
 
 def expected(scenario: Scenario) -> dict[str, Any]:
     """Return the state of a payment that a scenario's file names."""
-    it = expect_of(scenario)
-    return {name: getattr(it, name) for name in SHOWN} | {"attention": set(it.attention)}
+    return shown(expect_of(scenario), SHOWN)
 
 
 def said(document: Any, scenario: Scenario) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def said(document: Any, scenario: Scenario) -> dict[str, Any]:
     }
 
 
-class Play:
+class Play(Playing):
     """One scenario on its terminal. `start` and `abort`: status or problem code of the replies to the till. `document`:
     the payment at the end.
     """
 
     def __init__(self, street: Street, name: str) -> None:
-        self.street = street
-        self.name = name
+        super().__init__(street, name)
         self.scenario = payments()[name]
+        self.till = msgspec.convert(self.scenario.till, Till)
         self.identity = str(uuid4())
         self.start: int | str = 0
         self.abort: int | str | None = None
@@ -66,14 +66,9 @@ class Play:
         self.start = reply.json.get("code") or reply.status
         await aborting
         await self._over()
-        if till_of(self.scenario).reconcile:
+        if self.till.reconcile:
             await self._call("POST", "/reconcile")
         await self._settle()
-
-    @property
-    def simulator(self) -> Simulator:
-        """The terminal of the scenario."""
-        return self.street.simulators[self.name]
 
     @property
     def passed(self) -> set[str]:
@@ -103,7 +98,7 @@ class Play:
 
     async def _abort(self) -> None:
         """Abort the payment at the status that the scenario names, if any."""
-        known = till_of(self.scenario).abort
+        known = self.till.abort
         if known is None:
             return
         if known == "started":  # the state that posd has after the call

@@ -3,10 +3,9 @@
 from contextlib import suppress
 from typing import Any
 
-from posd.simulator import Simulator
 from posd.simulator.scenario import CHOICE, PrintScenario, prints
-from tests.catalogue.expected import person_of, print_expect_of
-from tests.catalogue.street import Street
+from tests.catalogue.expected import person_of, print_expect_of, shown
+from tests.catalogue.street import Playing, Street
 
 RECEIPT = {"text": "MY SHOP\nTotal 11.20"}
 #: Members of `PrintExpect` that the local API shows.
@@ -15,8 +14,7 @@ SHOWN = ("status", "phase", "decided_by", "error_code")
 
 def expected(scenario: PrintScenario) -> dict[str, Any]:
     """Return the state of a job that a scenario's file names."""
-    it = print_expect_of(scenario)
-    return {name: getattr(it, name) for name in SHOWN} | {"attention": set(it.attention)}
+    return shown(print_expect_of(scenario), SHOWN)
 
 
 def said(job: Any) -> dict[str, Any]:
@@ -24,21 +22,15 @@ def said(job: Any) -> dict[str, Any]:
     return {name: job[name] for name in SHOWN} | {"attention": {item["code"] for item in job["attention"]}}
 
 
-class PrintPlay:
+class PrintPlay(Playing):
     """One scenario on its terminal. The job has the scenario's name as its id. `start`: status of the response to the
     till's PUT.
     """
 
     def __init__(self, street: Street, name: str) -> None:
-        self.street = street
-        self.name = name
+        super().__init__(street, name)
         self.scenario = prints()[name]
         self.start = 0
-
-    @property
-    def simulator(self) -> Simulator:
-        """The terminal of the scenario."""
-        return self.street.simulators[self.name]
 
     async def run(self) -> None:
         """Play the scenario until posd has the expected state or the time is over."""
@@ -69,11 +61,8 @@ class PrintPlay:
         return sum(item["external_reference"] == CHOICE + self.name for item in self.simulator.printer.prints())
 
     async def _put(self, identity: str, scenario: str) -> int:
-        request = {
-            "terminal": self.simulator.settings.serial,
-            "external_reference": CHOICE + scenario,
-            "document": RECEIPT,
-        }
+        request = {"terminal": self.simulator.settings.serial, "document": RECEIPT}
+        request |= {"external_reference": CHOICE + scenario}
         return (await self.street.daemon.call("PUT", f"/print-jobs/{identity}", request)).status
 
     async def _put_paper_in(self, identity: str) -> None:

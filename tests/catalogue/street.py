@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import PrintScenario, Scenario
@@ -232,15 +232,21 @@ async def _street(directory: Path, scenarios: Mapping[str, AnyScenario], soon: b
             await asyncio.gather(*(item.__aexit__(None, None, None) for item in opened.simulators.values()))
 
 
-class Playing(Protocol):
+@dataclass
+class Playing:
     """One scenario on its terminal."""
 
     street: Street
+    name: str
 
-    def __init__(self, street: Street, name: str) -> None: ...
+    @property
+    def simulator(self) -> Simulator:
+        """The terminal of the scenario."""
+        return self.street.simulators[self.name]
 
     async def run(self) -> None:
         """Play the scenario to its end."""
+        raise NotImplementedError
 
 
 P = TypeVar("P", bound=Playing)

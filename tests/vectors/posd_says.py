@@ -30,6 +30,14 @@ from tests.vectors.case import AMOUNT, HERE, IDENTITY, TERMINAL, Case, content, 
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 CREATED = "2026-11-20T10:42:00.000Z"
+#: Members of each payment and print job.
+COMMON: dict[str, Any] = {
+    "terminal": TERMINAL,
+    "created_at": CREATED,
+    "updated_at": CREATED,
+    "phase": Phase.STARTING,
+    "sent_to": "https://terminal",
+}
 #: Time that posd waits for an event after an unclear start before it asks a person (configuration:
 #: first_event_grace_seconds).
 GRACE = timedelta(seconds=10)
@@ -89,16 +97,8 @@ def _attempt(given: Mapping[str, Any]) -> Attempt:
 
 
 def _starting() -> Transaction:
-    return Transaction(
-        client_transaction_id=IDENTITY,
-        terminal=TERMINAL,
-        type=OperationType.CHARGE,
-        created_at=CREATED,
-        updated_at=CREATED,
-        phase=Phase.STARTING,
-        amount=AMOUNT.encode(),
-        sent_to="https://terminal",
-    )
+    own = {"client_transaction_id": IDENTITY, "type": OperationType.CHARGE, "amount": AMOUNT.encode()}
+    return Transaction(**COMMON | own)
 
 
 def _shown(after: Transaction) -> dict[str, Any]:
@@ -137,15 +137,8 @@ def _abort_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"answer": judge_abort(_attempt(given))}
 
 
-def _job(phase: Phase = Phase.STARTING) -> PrintJob:
-    return PrintJob(
-        print_job_id="job-1042",
-        terminal=TERMINAL,
-        created_at=CREATED,
-        updated_at=CREATED,
-        phase=phase,
-        sent_to="https://terminal",
-    )
+def _job() -> PrintJob:
+    return PrintJob(print_job_id="job-1042", **COMMON)
 
 
 def _taken(own: str | None) -> PrintJob:
@@ -237,44 +230,37 @@ def _callback_token(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"token": token, "path": ids.path(channel, given["id"], token)}
 
 
-def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
+def _request(
+    given: Mapping[str, Any], read: Callable[[bytes], Any], body: Callable[[Any], bytes], repeated: str
+) -> dict[str, Any]:
+    """Return the request to the terminal, or the problem. `repeated`: member that a repeated call compares."""
     try:
-        request, faults = requests.read_start(content(given["body"]))
+        request, faults = read(content(given["body"]))
     except Problem as problem:
         return {"problem": problem.code}
     if faults:
         return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
-    transaction = Transaction(
-        client_transaction_id=given["client_transaction_id"],
-        terminal=TERMINAL,
-        created_at=CREATED,
-        updated_at=CREATED,
-        phase=Phase.STARTING,
-        **{name: getattr(request, name) for name in ("type", "amount", "metadata", "options", "transaction_reference")},
-    )
-    meaning(request.metadata)  # a repeated call reads the metadata in the same way
-    return {"request": {"text": requests.start_body(transaction, given["callback_url"]).decode()}}
+    meaning(getattr(request, repeated))  # a repeated call reads the member in the same way
+    return {"request": {"text": body(request).decode()}}
+
+
+def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
+    def body(request: Any) -> bytes:
+        names = ("type", "amount", "metadata", "options", "transaction_reference")
+        own = {"client_transaction_id": given["client_transaction_id"]}
+        transaction = Transaction(**COMMON | own | {name: getattr(request, name) for name in names})
+        return requests.start_body(transaction, given["callback_url"])
+
+    return _request(given, requests.read_start, body, "metadata")
 
 
 def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        request, faults = print_requests.read_print(content(given["body"]))
-    except Problem as problem:
-        return {"problem": problem.code}
-    if faults:
-        return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
-    job = PrintJob(
-        print_job_id=given["print_job_id"],
-        terminal=TERMINAL,
-        created_at=CREATED,
-        updated_at=CREATED,
-        phase=Phase.STARTING,
-        document=request.document,
-        external_reference=request.external_reference,
-    )
-    meaning(request.document)
-    sent = print_requests.print_body(job, given["callback_url"], given["document_member"])
-    return {"request": {"text": sent.decode()}}
+    def body(request: Any) -> bytes:
+        own = {"print_job_id": given["print_job_id"], "document": request.document}
+        job = PrintJob(**COMMON | own | {"external_reference": request.external_reference})
+        return print_requests.print_body(job, given["callback_url"], given["document_member"])
+
+    return _request(given, print_requests.read_print, body, "document")
 
 
 def _search_request(given: Mapping[str, Any]) -> dict[str, Any]:

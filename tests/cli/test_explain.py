@@ -4,16 +4,13 @@
 
 import ast
 import functools
-import importlib
-import itertools
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from string import Formatter
-from types import ModuleType
 from typing import Any, get_args
 
 import click
@@ -48,7 +45,7 @@ from posd.cli.payments.words import (
 from posd.cli.printing import PRINT_JOB, job_pairs
 from posd.cli.terminals import command as terminals
 from posd.clock.clock import STEPS
-from posd.clock.rules import WORDS, Doubt
+from posd.clock.rules import Doubt
 from posd.daemon import reload, status
 from posd.httpd.messages import RefusalKind
 from posd.payments.display import DisplayCode
@@ -402,140 +399,6 @@ def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> 
     for name in english.keys() & spanish.keys():
         # The Spanish texts use "pago" for every operation.
         assert fields(spanish[name]) ^ fields(english[name]) <= OF_OPERATION, name
-
-
-#: Files -> calls and functions with sentences that a screen shows: name -> places of the sentences among the arguments.
-#: A function without places returns them.
-FAULTS = dict.fromkeys(("fault", "_fault", "RequestFault", "invalid"), (1,))
-COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
-    "config/*.py": {
-        **dict.fromkeys(("unusable", "ValueFault"), (0, 1)),
-        "unread": (1, 2),
-        "matching": (1, 2),
-        **dict.fromkeys(("path_fault", "pointer_fault", "_nearest", "type_name"), ()),
-    },
-    "clock/*.py": {"WORDS": (), "RemedyStep": (0,)},
-    **{files: {} for files in ("httpd/*.py", "relay/*.py", "logs/*.py")},
-    "storage/*.py": dict.fromkeys(("StoreError", "UnusableFile", "StorageUnavailable", "BadTarget"), (0,)),
-    "upkeep/*.py": dict.fromkeys(("StoreError", "UnusableFile", "ValueError", "InvalidIdList"), (0,))
-    | {"add": (1, 2), "_words": ()},
-    "base/*.py": {"ValueError": (0,)},
-    "api/*.py": {"WAITING": (), "storage_problem": (0,), "ValueError": (0,), **FAULTS},
-    "calls/*.py": {"ValueError": (0,), **FAULTS},
-    "records/*.py": {"storage_problem": (0,), "KeyFileError": (0,), **FAULTS},
-    "daemon/*.py": {"SocketError": (0,), "StoreError": (0,), "_why": ()},
-    "tls/*.py": dict.fromkeys(("TlsError", "SubjectError", "ConnectionError"), (0,)) | {"outside_dates": ()},
-    "terminals/*.py": dict.fromkeys(("CallFailed", "ProbeResult", "Doubtful", "OSError", "ValueError"), (0,))
-    | {"AnotherFingerprint": (1,), "RemedyStep": (0,)}
-    | dict.fromkeys(("_reason", "why_not", "words", "detail", "NOT_BORNE", "NOT_ANNOUNCED"), ()),
-    "payments/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
-    | dict.fromkeys(("doubt", "taken_over", "_note_damage", "_unusable", "_disprove"), (1,))
-    | {
-        "_words": (),
-        "_hole": (),
-        "_hear": (2,),
-        "SearchFailed": (0,),
-        "attend": (3,),
-        "disputed": (1,),
-        "Failure": (2,),
-        "_unknown": (1,),
-        "misfit": (),
-        "storage_problem": (0,),
-        **FAULTS,
-    },
-    "printing/*.py": dict.fromkeys(("CallFailed", "Doubtful", "NotSent"), (0,))
-    | dict.fromkeys(("doubt", "taken_over", "_accept", "_reopen"), (1,))
-    | {"NoAnswer": (0,), "attend": (3,), "storage_problem": (0,), **FAULTS},
-}
-#: Problems whose Spanish text needs no words of the daemon.
-SAYS_ALL = {code for code, row in read(Language.ES)["problem"].items() if row.get("says_all")}
-
-
-def sentences(node: ast.expr | None, module: ModuleType, local: Mapping[str, Sequence[ast.expr]]) -> Sequence[str]:
-    """Return the sentences of an expression, with a number for each value that is no text of its module or function."""
-    match node:
-        case ast.Constant(value=str(text)):
-            return [text]
-        case ast.Name(id=name) if name in local:
-            kept = [each for each in local[name] if ast.unparse(each) != "''"]
-            return [text for each in kept for text in sentences(each, module, {})]
-        case ast.Name(id=name):
-            return [str(getattr(module, name, 7))]
-        case ast.IfExp(body=first, orelse=second):
-            return [*sentences(first, module, local), *sentences(second, module, local)]
-        case ast.JoinedStr(values=parts):
-            return ["".join(each) for each in itertools.product(*(sentences(part, module, local) for part in parts))]
-        case ast.BinOp(op=ast.Add()):
-            return sentences(ast.JoinedStr(values=[node.left, node.right]), module, local)
-        case ast.Subscript(value=value):
-            return sentences(value, module, local)
-        case ast.Dict(values=values) | ast.Tuple(elts=values):
-            return [text for value in values for text in sentences(value, module, local)]
-        case ast.FormattedValue(value=value):
-            return sentences(value, module, local)
-    return ["7"]
-
-
-def assigned(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
-    """Return the values that a function assigns to each of its names."""
-    found: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found.setdefault(node.targets[0].id, []).append(node.value)
-    return found
-
-
-def given(node: ast.AST, named: Mapping[str, Sequence[int]]) -> Sequence[ast.expr | None]:
-    """Return the expressions of a call, a generator or a function that may be sentences of a screen."""
-    match node:
-        case ast.Call(func=ast.Name(id="Problem"), args=[ast.Constant(value=str(code)), words]):
-            return [words] if code not in SAYS_ALL else []
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="log")), keywords=keywords):
-            return [keyword.value for keyword in keywords if keyword.arg in ("detail", "error", "reason")]
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args, keywords=keywords) if name in named:
-            told = [keyword.value for keyword in keywords if keyword.arg == "message"]
-            return [*(args[place] for place in named[name] if place < len(args)), *told]
-        case ast.Dict(keys=keys, values=values):
-            return [each for key, each in zip(keys, values, strict=True) if key and ast.unparse(key) == "'message'"]
-        case ast.Yield(value=ast.Tuple(elts=[_, subject, detail])):
-            return [subject, detail]
-        case (
-            ast.AnnAssign(target=ast.Name(id=name), value=value) | ast.Assign(targets=[ast.Name(id=name)], value=value)
-        ) if name in named:
-            return [value]
-        case ast.FunctionDef(name=name) if name in named:
-            return [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-    return []
-
-
-def texts_of(files: str, expressions: Callable[[ast.AST], Sequence[ast.expr | None]]) -> Iterator[str]:
-    """Yield the texts of the chosen expressions in files of posd."""
-    for path in sorted(PACKAGE.glob(files)):
-        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        module = importlib.import_module(name.removesuffix(".__init__"))
-        tree = ast.parse(path.read_text("utf-8"))
-        tables = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-        for part in (*tables, *functions):
-            local = assigned(part) if part in functions else {}
-            for each in (found for node in ast.walk(part) for found in expressions(node)):
-                yield from sentences(each, module, local)
-
-
-def composed() -> Iterator[str]:
-    """Yield the sentences that posd composes for a screen or its log, also the findings of verify and the limits."""
-    for files, named in COMPOSED.items():
-        texts = texts_of(files, functools.partial(given, named=named))
-        yield from (text for text in texts if re.search("[a-z]+ |\\S [a-z]", text) and re.search("[a-z]{3}", text))
-    yield from (f"7 {limit.unit} of {limit.of}" for limit in limits.ALL)
-    yield from (text.format(now=7, built=7, highest=7, step="7 days") for text in WORDS.values())
-
-
-@pytest.mark.usefixtures("in_spanish")
-def test_each_sentence_that_posd_composes_has_a_spanish_text() -> None:
-    english = re.compile(r"(?<!\S)(the|is|of|and|was|it|cannot|must|has|write|days)(?!\S)")
-    lacking = {text for text in composed() if translate(text) == text or english.search(translate(text))}
-    assert lacking == set(), "add the sentence to [sentence] or [label] of posd/cli/explain/es.toml"
 
 
 @pytest.mark.usefixtures("in_spanish")

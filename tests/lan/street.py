@@ -53,30 +53,9 @@ DELIVERY_SECONDS = 5.0
 PORT = 6869
 
 AVAHI = "avahi-daemon"
-AVAHI_CONFIGURATION = """
-[server]
-host-name={host}
-allow-interfaces=eth0
-use-ipv4=yes
-use-ipv6=yes
-enable-dbus=no
-[wide-area]
-enable-wide-area=no
-[publish]
-publish-hinfo=no
-publish-workstation=no
-"""
-AVAHI_SERVICE = """<?xml version="1.0" standalone='no'?>
-<!DOCTYPE service-group SYSTEM "avahi-service.dtd">
-<service-group>
-  <name>{name}</name>
-  <service>
-    <type>_card-terminal._tcp</type>
-    <port>{port}</port>
-    <txt-record>serial={serial}</txt-record>
-  </service>
-</service-group>
-"""
+AVAHI_CONFIGURATION = "[server]\nhost-name={host}\nallow-interfaces=eth0\nenable-dbus=no\n"
+AVAHI_SERVICE = """<service-group><name>{name}</name><service><type>_card-terminal._tcp</type>
+<port>{port}</port><txt-record>serial={serial}</txt-record></service></service-group>"""
 
 
 def net(address: str) -> str:

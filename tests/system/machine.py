@@ -209,6 +209,13 @@ class Machine:
         """Run a command in the machine. Return the output."""
         return self.run(*command, user=user, seconds=seconds).stdout.strip()
 
+    def fails(self, *command: str, user: str = "", codes: tuple[int, ...] = ()) -> str:
+        """Run a command that must fail, with one of the exit codes if given. Note and return its whole output."""
+        done = self.run(*command, user=user, check=False)
+        self.note(f"$ {' '.join(command)}\n{done.stdout}{done.stderr}\n[exit code {done.returncode}]")
+        assert done.returncode in codes if codes else done.returncode, done
+        return done.stdout + done.stderr
+
     def _inside(self) -> list[str]:
         """Return the prefix of a command that runs in the booted system."""
         given = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
@@ -251,6 +258,10 @@ class Machine:
     def states(self) -> tuple[str, ...]:
         """Return the states of posd and of the till's socket."""
         return tuple(self.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
+
+    def gets_to(self, *states: str) -> None:
+        """Wait until posd and the till's socket have these states."""
+        until(lambda: self.states() == states, f"posd and its socket are {states}")
 
 
 def _run(command: Sequence[str], check: bool, seconds: float, text: str | None = None) -> Done:

@@ -19,9 +19,12 @@ CONFIG = "/etc/posd/config.toml"
 TERMINAL = f'[[terminals]]\nserial = "SN-0001"\nbase_url = "http://{ADDRESS}:6868"\n'
 
 
-def configure(machine: Machine) -> None:
-    """Append the shop's terminal to the configuration of the package."""
-    machine.write(CONFIG, (machine.root / CONFIG.lstrip("/")).read_text() + TERMINAL)
+def begin(machine: Machine) -> None:
+    """Connect a booted machine to its first terminal, and charge a card."""
+    machine.write(CONFIG, machine.out("cat", CONFIG) + f"\n{TERMINAL}")
+    open_shop(machine)
+    machine.run("systemctl", "restart", "posd")
+    paid(machine)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import uuid
 
 SOCKET = "/run/posd/till.sock"
 told = threading.Event()
-counts = {"calls": 0, "refused": 0, "broken": 0, "longest": 0.0}
+counts = {"refused": 0, "broken": 0}
 words: set[str] = set()
 
 
@@ -34,15 +34,13 @@ class Connection(http.client.HTTPConnection):
 def call(method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
     """Repeat a call until there is a response."""
     while True:
-        connection, began = Connection("posd"), time.monotonic()
-        counts["calls"] += 1
+        connection = Connection("posd")
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, f"/v1{path}", content, {"content-type": "application/json"} if content else {})
             response = connection.getresponse()
             answer = json.loads(response.read())
             if response.status != 503:
-                counts["longest"] = max(counts["longest"], round(time.monotonic() - began, 2))
                 return response.status, answer
             words.add(f"503 {answer.get('code')}")
         except (OSError, http.client.HTTPException) as error:

@@ -65,7 +65,6 @@ class Recipe(Command):
 
     def type(self, text: str) -> None:
         """Type a line."""
-        assert self.process.stdin is not None
         self.process.stdin.write(f"{text}\n".encode())
 
     async def kill(self) -> None:

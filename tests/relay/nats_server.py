@@ -83,8 +83,6 @@ class NatsServer(Server):
                     message = await jetstream.get_msg(STREAM, seq=sequence, subject=subject, next=True)
                 except NotFoundError:
                     return found
-                assert message.seq is not None
-                assert message.data is not None
                 found.append(json.loads(message.data) | {"sequence": message.seq})
                 sequence = message.seq + 1
 

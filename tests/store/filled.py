@@ -26,6 +26,7 @@ from posd.storage.batch import WriteTransaction
 from posd.storage.connection import open_database
 from posd.terminals.attempt import NotSent, Replied
 from tests.support.events import APPROVED, body
+from tests.support.tables import there
 
 MORNING = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
 ACKNOWLEDGED = Replied(200, json.dumps({"status": "TERMINAL_ACKNOWLEDGED", "terminal": {}}).encode())
@@ -120,9 +121,7 @@ class Filled:
             rows.give_up_leases(WriteTransaction(self.db), after.client_transaction_id)
 
     def get(self, identity: str) -> Transaction:
-        found = rows.get(self.db, identity)
-        assert found is not None
-        return found
+        return there(rows.get(self.db, identity))
 
 
 def name(number: int) -> str:

@@ -11,6 +11,7 @@ from posd.records.model import Phase
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.store.filled import Filled, terminal
+from tests.support.tables import there
 
 TAKEN = Replied(202, b"{}")
 
@@ -85,6 +86,4 @@ def orphan(filled: Filled, identity: str) -> PrintJob:
 
 def job_of(filled: Filled, identity: str) -> PrintJob:
     """Return the stored job."""
-    found = rows.get(filled.db, identity)
-    assert found is not None
-    return found
+    return there(rows.get(filled.db, identity))

@@ -25,7 +25,6 @@ def move(daemon: "Daemon", seconds: float) -> None:
     """Move the clock of a running daemon forward by a further number of seconds."""
     file = Path(daemon.program[-1])
     file.write_text(str(float(file.read_text()) + seconds))
-    assert daemon.process is not None
     daemon.process.send_signal(signal.SIGUSR1)
 
 

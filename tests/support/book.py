@@ -173,8 +173,7 @@ def whole(steps: Generator[None, None, T]) -> T:
         try:
             next(steps)
         except StopIteration as done:
-            found: T = done.value
-            return found
+            return done.value
 
 
 def context(now: datetime, metadata: str | None = None) -> RowContext:

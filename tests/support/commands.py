@@ -234,7 +234,6 @@ def posd_interrupted(*arguments: str, answers: Sequence[Answer] = ()) -> Done:
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> str:
     """Read the process's output until a line contains `text`. Return all lines."""
-    assert process.stdout is not None
     read = ""
     for line in process.stdout:
         read += line

@@ -109,8 +109,6 @@ class Daemon(Output):
     @contextmanager
     def unread(self) -> Iterator[None]:
         """Shrink the pipe of the log, and do not read the pipe during the block."""
-        assert self.process is not None
-        assert self.process.stdout is not None
         transport = self.process.stdout._transport  # type: ignore[attr-defined]
         with suppress(OSError):  # the pipe already has unread lines
             fcntl.fcntl(transport.get_extra_info("pipe").fileno(), fcntl.F_SETPIPE_SZ, 4096)
@@ -122,7 +120,6 @@ class Daemon(Output):
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait for the end. Return the exit code."""
-        assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(number)
         return await self.ended()
@@ -131,7 +128,6 @@ class Daemon(Output):
         """Wait until the process has ended after a signal of the test. Return the exit code. A second SIGTERM would
         kill a posd that has removed its signal handlers.
         """
-        assert self.process is not None
         code = await self.process.wait()
         await self.whole()
         remove_shared_memory(self.process.pid)
@@ -155,7 +151,6 @@ class Daemon(Output):
     async def cannot_start(self) -> tuple[int, str]:
         """Start the process and wait for its end. Return the exit code and the whole output."""
         await self.start(wait=False)
-        assert self.process is not None
         async with asyncio.timeout(START_SECONDS):
             await self.process.wait()
         code = await self.stop()

@@ -59,8 +59,7 @@ class Described:
         """Return the description of a request."""
         for pattern, methods in self._paths:
             if pattern.fullmatch(path.partition("?")[0]):
-                found: Schema | None = methods.get(method.lower())
-                return found
+                return methods.get(method.lower())
         return None
 
     def errors(self, schema: Schema, value: Any) -> list[str]:

@@ -40,8 +40,7 @@ def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, A
     step = "done" if result == "approved" else "new_id_ok"
     own = {"result": result, "reached_acquirer": False, "next_step": step, "display": DISPLAY[step]}
     own |= {"decided_at": AT, "evidence": [{"at": AT, **evidence}]}
-    document: dict[str, Any] = DOCUMENTS["resolved"]["outcome"]
-    return document | own | fields
+    return DOCUMENTS["resolved"]["outcome"] | own | fields
 
 
 #: Members that a transaction and its outcome share.
@@ -59,8 +58,7 @@ def transaction(**fields: Any) -> dict[str, Any]:
     phase = "final" if fields.get("outcome") else "in_doubt"
     own = {"client_transaction_id": ID, "sale": None, "phase": phase, "status": None, "metadata": {}}
     own |= {"next_step": step, "display": DISPLAY.get(step), "created_at": AT, "updated_at": AT}
-    document: dict[str, Any] = DOCUMENTS["started"]
-    return document | own | fields
+    return DOCUMENTS["started"] | own | fields
 
 
 JOB = "b7a1c0de-0000-4000-8000-000000001042"
@@ -70,8 +68,7 @@ def print_job(**fields: Any) -> dict[str, Any]:
     """Return a print job that the terminal has accepted. `fields` replace members. `decided_by` makes the job final."""
     own = {"print_job_id": JOB, "external_reference": "", "status": "PENDING", "decided_by": None}
     own |= {"phase": "final" if fields.get("decided_by") else "active", "created_at": AT, "updated_at": AT}
-    document: dict[str, Any] = DOCUMENTS["printed"]
-    return document | own | fields
+    return DOCUMENTS["printed"] | own | fields
 
 
 COMPLETED = print_job(status="COMPLETED", decided_by="webhook")
@@ -82,5 +79,4 @@ UNSENT = print_job(status=None, decided_by="unsent")
 
 def terminal(serial: str = "SN-1", **fields: Any) -> dict[str, Any]:
     """Return a reachable terminal that runs nothing. `fields` replace members."""
-    document: dict[str, Any] = DOCUMENTS["terminal"]
-    return document | {"serial": serial, "transaction": None} | fields
+    return DOCUMENTS["terminal"] | {"serial": serial, "transaction": None} | fields

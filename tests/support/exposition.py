@@ -7,7 +7,8 @@ _NAME = "[a-zA-Z_:][a-zA-Z0-9_:]*"
 #: The two comments of a metric, and its samples.
 BLOCK = re.compile(rf"# HELP ({_NAME}) (.+)\n# TYPE \1 (counter|gauge|histogram)\n((?:[^#].*\n)+)")
 SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (\S+)")
-LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"')
+LABELS = re.compile(rf"({LABEL.pattern}(,(?!$)|$))*")
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -46,13 +47,8 @@ def read(text: str) -> dict[str, Family]:
 
 
 def _labels(text: str) -> Labels:
-    pairs, at = [], 0
-    while at < len(text):
-        found = LABEL.match(text, at)
-        assert found, f"the text is not a list of labels: {text!r}"
-        pairs.append((found[1], found[2]))
-        at = found.end()
-        assert (found[3] == ",") == (at < len(text)), f"the labels have a comma too many or too few: {text!r}"
+    assert LABELS.fullmatch(text), f"the text is not a list of labels: {text!r}"
+    pairs = LABEL.findall(text)
     assert len({name for name, _ in pairs}) == len(pairs), f"a label appears twice: {text!r}"
     return tuple(pairs)
 

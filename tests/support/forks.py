@@ -104,7 +104,6 @@ class Forked:
                 self.ended(self.status.recv(NUMBER.size))
             except TimeoutError:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
-        assert self.returncode is not None
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -155,7 +154,6 @@ class Process:
 
     async def wait(self) -> int:
         await asyncio.shield(self._waiting)
-        assert self.returncode is not None
         return self.returncode
 
     async def communicate(self) -> tuple[bytes, bytes]:

@@ -30,7 +30,6 @@ class Output:
 
     def read(self, stream: asyncio.StreamReader | None) -> None:
         """Read the output of a process in a task."""
-        assert stream is not None
         self._reading = asyncio.create_task(self._read(stream))
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
@@ -147,7 +146,6 @@ class Server(Output):
     @property
     def pid(self) -> int:
         """Id of the server's process."""
-        assert self._process is not None
         return self._process.pid
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> None:

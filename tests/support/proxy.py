@@ -95,9 +95,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        self._tasks.add(task := asyncio.current_task())
         connection = Connection(writer)
         for lan in self._lans:
             lan.connections.add(connection)

@@ -55,7 +55,6 @@ def process(path: Path, count: int, uid: int = -1) -> Iterator[list[socket.socke
             ours.close()
             for item in found:
                 item.close()
-            assert running.stdin is not None
             running.stdin.close()
 
 

@@ -62,20 +62,20 @@ def held(*command: str) -> Iterator[int]:
     """Run a command that makes a namespace, prints "ready", and holds the namespace until its input is closed. Yield
     the id of its process. Raise CannotMake.
     """
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PATH": SEARCH_PATH},
-        text=True,
-    ) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        with holder.stdin:
-            if (said := holder.stdout.readline().strip()) != "ready":
-                raise CannotMake(f"this user may not make it here ({said})")
-            yield holder.pid
+    with (
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PATH": SEARCH_PATH},
+            text=True,
+        ) as holder,
+        holder.stdin,
+    ):
+        if (said := holder.stdout.readline().strip()) != "ready":
+            raise CannotMake(f"this user may not make it here ({said})")
+        yield holder.pid
 
 
 @pytest.fixture(scope="session")

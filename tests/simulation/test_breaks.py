@@ -1,5 +1,6 @@
 """The simulation finds deliberate faults. A run of the whole table takes long, so it is started by hand."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +10,11 @@ import pytest
 from tests.simulation.breaks import BREAKS, applied
 from tests.simulation.runs import Job, row
 
-STALE_READS = """
-from tests.simulation.breaks import applied
-from tests.simulation.plan import make_plan
-from tests.simulation.world import World
+FIRST_FAILURES = """
+from tests.simulation.runs import Job, play
 
-with applied("stale-reads"):
-    print(World(make_plan(0, 10), until_failure=True).run().failures)
+for name, seed, size in (("stale-reads", 0, 10), ("repeats-recorded", 1, 40)):
+    print(play(Job(seed, size, name, 1.0, until_failure=True)).failures)
 """
 
 
@@ -42,10 +41,15 @@ def test_each_deliberate_fault_still_fits_the_product() -> None:
             pass
 
 
-def test_a_run_finds_a_deliberate_fault() -> None:
-    """The run has its own process, because a run that ends early leaves garbage."""
-    done = subprocess.run([sys.executable, "-c", STALE_READS], capture_output=True, text=True, check=True, timeout=300)
-    assert "has lost it" in done.stdout
+def test_a_run_finds_a_deliberate_fault_and_tells_the_first_failed_check() -> None:
+    """The runs have their own process, because a run that ends early leaves garbage. Only the last check of a run finds
+    the second fault.
+    """
+    command = [sys.executable, "-c", FIRST_FAILURES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    early, late = done.stdout.splitlines()
+    assert "has lost it" in early
+    assert re.match(r"\['the database has an event of \S+ \d times'", late)
 
 
 def test_a_stopped_log_and_a_stopped_manager_delay_nothing_and_a_fault_there_is_found() -> None:

@@ -51,6 +51,8 @@ SOME_LOST: Final = 0.05
 #: Maximum number of restarts of a daemon that cannot start, one every few seconds. A fault of the disk ends before the
 #: last restart.
 MOST_STARTS: Final = 400
+#: Turns of the loop in which cancelled tasks end.
+TURNS: Final = 6
 
 
 @dataclass
@@ -285,7 +287,10 @@ class World:
             machine.disk.crash(power=False)
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
-        self.loop.run_until_complete(_turns(5))
+        # not `run_until_complete`, because a stop of the interrupted run may still be in the queue
+        for _ in range(TURNS):
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
 
     def _configuration(self) -> str:
         def word(fact: bool) -> str:
@@ -467,8 +472,3 @@ def _text(what: object, home: str) -> str:
             " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""
         )
     return str(what).replace(home, "@HOME@")
-
-
-async def _turns(count: int) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)

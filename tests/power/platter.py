@@ -13,7 +13,7 @@ Assumptions about disk and file system:
 
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tests.support.shim import Kind, Operation
 
@@ -66,13 +66,47 @@ class File:
         return bytes(content)
 
 
+FileKind = TypeVar("FileKind", bound=File)
+
+
+class Names(Generic[FileKind]):
+    """The files by name: as the process sees them, and as they are certain."""
+
+    def __init__(self, files: Iterable[FileKind] = ()) -> None:
+        self.live = {file.name: file for file in files}
+        self.certain = dict(self.live)
+        #: Folder -> its later changes. A change has the new file of each name, or None for a removed name.
+        self._unsynced: dict[str, list[Mapping[str, FileKind | None]]] = {}
+
+    def change(self, names: Mapping[str, FileKind | None]) -> None:
+        """Make, remove or rename files."""
+        _rename_in(self.live, names)
+        for folder in dict.fromkeys(map(folder_of, names)):
+            there = {name: file for name, file in names.items() if folder_of(name) == folder}
+            self._unsynced.setdefault(folder, []).append(there)
+        for name, file in names.items():
+            if file is not None:
+                file.name = name
+
+    def sync(self, folder: str = "") -> None:
+        """Make the names in a folder certain."""
+        for names in self._unsynced.pop(folder, ()):
+            _rename_in(self.certain, names)
+
+    def torn(self, random: Random) -> dict[str, FileKind]:
+        """Return the certain names, with a random number of the first later changes."""
+        found = dict(self.certain)
+        for _, unsynced in sorted(self._unsynced.items()):
+            for names in unsynced[: random.randint(0, len(unsynced))]:
+                _rename_in(found, names)
+        return found
+
+
 class Platter:
     """The directory of a process, rebuilt operation by operation. `believes` returns whether a sync is honest."""
 
     def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
-        self._certain = {name: File(name, content) for name, content in initial.items()}
-        self._live = dict(self._certain)
-        self._names: list[Mapping[str, File | None]] = []
+        self._names = Names(File(name, content) for name, content in initial.items())
         self._open: dict[tuple[int, int], str | File] = {}
         self._believes = believes
 
@@ -88,17 +122,18 @@ class Platter:
             case Kind.SYNC:
                 self._synced(self._open[operation.descriptor])
             case Kind.UNLINK:
-                self._rename({operation.name: None})
+                self._names.change({operation.name: None})
             case Kind.RENAME:
-                self._rename({operation.name: None, operation.data.decode(): self._live[operation.name]})
+                file = self._names.live[operation.name]
+                self._names.change({operation.name: None, operation.data.decode(): file})
 
     def _opened(self, operation: Operation) -> None:
         if operation.directory:
             self._open[operation.descriptor] = ""
             return
         if operation.created:
-            self._rename({operation.name: File(operation.name)})
-        file = self._open[operation.descriptor] = self._live[operation.name]
+            self._names.change({operation.name: File(operation.name)})
+        file = self._open[operation.descriptor] = self._names.live[operation.name]
         if operation.truncated:
             file.unsynced.append((operation.offset, None))
 
@@ -108,35 +143,20 @@ class Platter:
         return file
 
     def _synced(self, what: str | File) -> None:
-        if isinstance(what, File):
-            if self._believes(what.name):
-                what.sync()
-        elif self._believes(what):
-            for names in self._names:
-                rename_in(self._certain, names)
-            self._names.clear()
-
-    def _rename(self, names: Mapping[str, File | None]) -> None:
-        rename_in(self._live, names)
-        self._names.append(names)
-        for name, file in names.items():
-            if file is not None:
-                file.name = name
+        if self._believes(what.name if isinstance(what, File) else what):
+            (what if isinstance(what, File) else self._names).sync()
 
     def live(self) -> Image:
         """Return the files as the process sees them."""
-        return {name: bytes(file.seen()) for name, file in self._live.items()}
+        return {name: bytes(file.seen()) for name, file in self._names.live.items()}
 
     def cut(self) -> Image:
         """Return the files after a power loss that loses all unsynced operations."""
-        return {name: bytes(file.certain) for name, file in self._certain.items()}
+        return {name: bytes(file.certain) for name, file in self._names.certain.items()}
 
     def torn(self, random: Random) -> Image:
         """Return the files after a power loss that keeps a part of the unsynced operations."""
-        directory = dict(self._certain)
-        for names in self._names[: random.randint(0, len(self._names))]:
-            rename_in(directory, names)
-        return {name: file.torn(random) for name, file in directory.items()}
+        return {name: file.torn(random) for name, file in self._names.torn(random).items()}
 
 
 def replay(initial: Image, operations: Iterable[Operation]) -> Platter:
@@ -147,10 +167,12 @@ def replay(initial: Image, operations: Iterable[Operation]) -> Platter:
     return platter
 
 
-FileKind = TypeVar("FileKind", bound=File)
+def folder_of(name: str) -> str:
+    """Return the name of a file's folder."""
+    return name.rpartition("/")[0]
 
 
-def rename_in(directory: dict[str, FileKind], names: Mapping[str, FileKind | None]) -> None:
+def _rename_in(directory: dict[str, FileKind], names: Mapping[str, FileKind | None]) -> None:
     """Set the files of these names in a directory. None removes a name."""
     for name, file in names.items():
         if file is None:

@@ -23,31 +23,20 @@ class Promises:
 
     #: (client_transaction_id, raw bytes) of each event that got a 200.
     events: set[tuple[str, bytes]] = field(default_factory=set)
-    #: (client_transaction_id, raw bytes) of each refused body. The terminal does not send a refused body again.
+    #: (client_transaction_id, raw bytes) of each body that got 400 or 403. The terminal does not send it
+    #: again.
     refused: set[tuple[str, bytes]] = field(default_factory=set)
     #: client_transaction_id -> latest phase that posd has shown.
     phases: dict[str, str] = field(default_factory=dict)
     #: client_transaction_id -> result that a till has received.
     results: dict[str, str] = field(default_factory=dict)
-    #: Name of a file beside the database -> content.
+    #: Name of a file beside the database that must also survive -> content.
     files: dict[str, bytes] = field(default_factory=dict)
-
-    def event(self, identity: str, body: bytes) -> None:
-        """Record that a terminal has received 200 for an event."""
-        self.events.add((identity, body))
-
-    def refusal(self, identity: str, body: bytes) -> None:
-        """Record that a terminal has received 400 or 403 for a body."""
-        self.refused.add((identity, body))
 
     def phase(self, identity: str, phase: str) -> None:
         """Record the phase of a transaction that a till or a terminal has seen."""
         if ORDER[phase] >= ORDER[self.phases.get(identity, "starting")]:
             self.phases[identity] = phase
-
-    def file(self, name: str, content: bytes) -> None:
-        """Record the content of a file that must also survive."""
-        self.files[name] = content
 
     def result(self, identity: str, result: str) -> None:
         """Record that a till has received the outcome."""

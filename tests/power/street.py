@@ -18,8 +18,8 @@ from tests.support.webhooks import deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 
-#: Function that records a promise. The arguments are the name of a method of Promises and the arguments of the method.
-Promise = Callable[..., None]
+#: Function that adds a promise to the record.
+Promise = Callable[[Promises], object]
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Street:
     posd: Daemon
     terminal: ScriptedTerminal
     serials: Sequence[str]
-    note: Callable[..., None]
+    note: Callable[[Promise], object]
     #: Serial -> script of the terminal for a start. A terminal without a script accepts every start.
     scripts: dict[str, Script] = field(default_factory=dict)
     callbacks: dict[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Street:
             return
         identity = request.json["client_transaction_id"]
         self.callbacks[identity] = request.callback
-        self.note(Promises.phase, identity, "starting")
+        self.note(lambda promises: promises.phase(identity, "starting"))
         serial = self._serial_at[request.headers["host"]]
         await self.scripts.get(serial, acknowledging(serial))(request, writer)
 
@@ -54,7 +54,7 @@ class Street:
         """Start a payment or repeat the call."""
         reply = await self.posd.call("PUT", f"/transactions/{identity}", {"terminal": serial, "amount": AMOUNT})
         if reply.status in (200, 201):
-            self.note(Promises.phase, identity, reply.json["phase"])
+            self.note(lambda promises: promises.phase(identity, reply.json["phase"]))
         return reply
 
     async def started(self, serial: str) -> str:
@@ -68,9 +68,9 @@ class Street:
         """Deliver a callback."""
         answer = await deliver(self.posd, self.callbacks[identity], content)
         if answer.status == 200:
-            self.note(Promises.event, identity, content)
+            self.note(lambda promises: promises.events.add((identity, content)))
         elif answer.status < 500:
-            self.note(Promises.refusal, identity, content)
+            self.note(lambda promises: promises.refused.add((identity, content)))
         return answer
 
     async def delivered(self, identity: str, content: bytes) -> None:
@@ -81,7 +81,7 @@ class Street:
     async def outcome(self, identity: str) -> str:
         """Wait for the outcome as a till. Return the result."""
         outcome = await self.posd.outcome(identity)
-        self.note(Promises.result, identity, outcome["result"])
+        self.note(lambda promises: promises.result(identity, outcome["result"]))
         return str(outcome["result"])
 
     def faults(self) -> list[dict[str, Any]]:

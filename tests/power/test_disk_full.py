@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from tests.power.promises import Promises, failures
-from tests.power.street import DECLINED, Promise, Street, bodies, make_daemon, names
+from tests.power.street import DECLINED, Street, bodies, make_daemon, names
 from tests.support.events import APPROVED
 from tests.support.shop import acknowledging, answering, held
 from tests.support.terminal import Script, scripted_terminal
@@ -72,12 +71,10 @@ async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -
             shutil.copytree(home / "state" / "tls", disk.files / "tls")
             monkeypatch.setattr(sys, "executable", str(disk.python))  # this interpreter runs the daemon
             promises = Promises()
-
-            def note(promise: Promise, *arguments: Any) -> None:
-                promise(promises, *arguments)
-
             await posd.start()
-            shop = Shop(Street(posd, terminal, names(TERMINALS), note), disk, home, promises)
+            shop = Shop(
+                Street(posd, terminal, names(TERMINALS), lambda promise: promise(promises)), disk, home, promises
+            )
             try:
                 yield shop
                 assert not shop.street.faults()

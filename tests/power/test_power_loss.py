@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -49,13 +48,11 @@ LOG_MAGIC = b"\x37\x7f\x06"
 
 @dataclass
 class Recording:
-    """A daemon's operations, and the promises between the operations as (length of the record at that time, promise,
-    arguments).
-    """
+    """A daemon's operations, and the promises between them as (length of the record at that time, promise)."""
 
     initial: Image
     operations: list[Operation] = field(default_factory=list)
-    said: list[tuple[int, Promise, tuple[Any, ...]]] = field(default_factory=list)
+    said: list[tuple[int, Promise]] = field(default_factory=list)
     files: Image = field(default_factory=dict)
 
 
@@ -70,11 +67,12 @@ async def recorded(home: Path) -> AsyncIterator[tuple[Street, Shim, Recording]]:
         posd = make_daemon(home, terminal, shim.environment(SYNC_US))
         recording = Recording(files_in(state))
 
-        def note(promise: Promise, *arguments: Any) -> None:
-            recording.said.append((shim.position(), promise, arguments))
+        def note(promise: Promise) -> None:
+            recording.said.append((shim.position(), promise))
 
         await posd.start()
-        note(Promises.file, "callback.key", (state / "callback.key").read_bytes())
+        key = (state / "callback.key").read_bytes()
+        note(lambda promises: promises.files.update({"callback.key": key}))
         street = Street(posd, terminal, names(TERMINALS), note)
         try:
             yield street, shim, recording
@@ -160,8 +158,7 @@ def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, boo
     pending = next(said, None)
     for operation in [*recording.operations, None]:
         while pending is not None and pending[0] <= end:
-            _, promise, arguments = pending
-            promise(promises, *arguments)
+            pending[1](promises)
             pending = next(said, None)
         yield promises, operation is None or operation.kind is Kind.SYNC
         if operation is not None:

@@ -17,6 +17,7 @@ from tests.simulation import machine
 from tests.simulation.bank import Truth
 from tests.simulation.http import Reply
 from tests.support.events import FINALS, RESULTS
+from tests.support.judge import RULES, row_faults
 
 if TYPE_CHECKING:
     from tests.simulation.chain import Link
@@ -31,6 +32,8 @@ SUSPICIOUS: Final = {
 }
 #: Maximum number of stored events of one payment: the events within the limits, and the first event of each state.
 MOST_EVENTS: Final = machine.MOST_EVENTS + limits.FINALS_OF_TRANSACTION.value + 7
+#: Rules of the rows that hold at every moment: no damage, no missing row, an outcome if final, no event twice.
+SOUND: Final = RULES[:4]
 
 Document = dict[str, Any]
 
@@ -110,21 +113,16 @@ class EndChecks:
             for (identity,) in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'starting'"):
                 self.fail(f"an orderly stop of posd left {identity} in phase starting")
 
-    def _undamaged(self, db: sqlite3.Connection, what: str) -> None:
-        for (message,) in db.execute("PRAGMA integrity_check"):
-            self.holds(message == "ok", f"the {what} is damaged: {message}")
-
     def disk(self) -> None:
         """Check that all acknowledged data is on the disk."""
         path = self.world.machine.database
         if not path.exists():
             return
-        grouped = "SELECT client_transaction_id, count(*) FROM events GROUP BY client_transaction_id"
+        many = "SELECT client_transaction_id, count(*) FROM events GROUP BY client_transaction_id HAVING count(*) > ?"
         with self.world.machine.disk.without_faults(), closing(opened(path)) as db:
-            self._undamaged(db, "database")
-            for identity, count in db.execute(f"{grouped}, event_id, body HAVING count(*) > 1"):
-                self.fail(f"the database has an event of {identity} {count} times")
-            for identity, count in db.execute(f"{grouped} HAVING count(*) > ?", (MOST_EVENTS,)):
+            for fault in row_faults(db, SOUND):
+                self.fail(fault)
+            for identity, count in db.execute(many, (MOST_EVENTS,)):
                 self.fail(f"the database keeps {count} events of {identity}")
             bodies, removed = _stored(db)
         for identity, truth in self.world.bank.truths.items():
@@ -149,7 +147,8 @@ class EndChecks:
             numbers = "SELECT max(seq) FROM changes UNION SELECT seq FROM sqlite_sequence WHERE name = 'changes'"
             last = max(number or 0 for (number,) in db.execute(numbers))
             self.holds(last >= newest, f"the backup ends with change {last}, and the feed already had change {newest}")
-            self._undamaged(db, "backup")
+            for fault in row_faults(db, SOUND):
+                self.fail(f"the backup is wrong: {fault}")
 
     def gone_back(self, before: Path, after: Path) -> None:
         """Record that a snapshot replaces a database. Records that the snapshot lacks are lost. Their ids are kept."""

@@ -87,13 +87,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout: float | None) -> list[Any]:
         """Advance the time to the next timer, as the selector of this loop. It never waits for the kernel."""
-        if timeout is None:
-            raise Stuck("no timer is set")
         self._turns += 1
+        if timeout is None or self._turns > MOST_TURNS:
+            raise Stuck("no timer is set" if timeout is None else "the loop turns, and no time passes")
         if timeout > 0:
             self._turns, self._now = 0, max(self._now, self._scheduled[0].when())
-        if self._turns > MOST_TURNS:
-            raise Stuck("the loop turns, and no time passes")
         return []
 
     def _process_events(self, _events: list[Any]) -> None:
@@ -161,10 +159,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         elif life:
             self._tasks.setdefault(life, weakref.WeakValueDictionary())[next(self._task_numbers)] = task
         return task
-
-    def next(self, handle: asyncio.Handle) -> None:
-        """Run a callback before all other callbacks."""
-        self._ready.appendleft(handle)
 
     # Threads, sub-processes, signals.
 

@@ -152,7 +152,6 @@ class Machine:
         self.home = base = Path(mkdtemp(prefix=_prefix(os.getpid()), dir=MEMORY)).resolve()
         self._on_line, self._air, self.life = world.line, world.air, 0
         self.clocks = Clocks(self.loop, world.plan.began)
-        (base / "state").mkdir()
         (base / "run").mkdir()
         copytree(certificate_files(world.plan.certified), base / "state" / "tls")
         self.write_configuration()
@@ -163,11 +162,9 @@ class Machine:
         self.manager: Manager | None = None
         self.manager_reads, self.heard = True, dict[str, str]()
         self._opened = ExitStack()
-        self._changed = asyncio.Event()
-        self._boot = 1
+        self._changed, self._boot = asyncio.Event(), 1
         #: Number of disk operations until the kill, if any.
-        self._kill_in = 0
-        self._killing = False
+        self._kill_in, self._killing = 0, False
         #: Event that is set after a kill has ended the daemon's life.
         self.killed: asyncio.Event = asyncio.Event()
         self.started: asyncio.Event = asyncio.Event()
@@ -215,10 +212,7 @@ class Machine:
             try:
                 with self.disk.active():
                     self.disk.on_operation = self._operation
-                    try:
-                        yield
-                    finally:
-                        self.disk.on_operation = None
+                    yield
             finally:
                 _running.clear()
                 self.log_goes_on()
@@ -282,8 +276,8 @@ class Machine:
 
     def _operation(self, _kind: str, _name: str) -> None:
         self._kill_in -= 1
-        if self._kill_in == 0 and not self._killing:
-            self._begin_to_kill()
+        if self._kill_in == 0:
+            self.kill(power=self.power_fails)
 
     # Starts and ends of the daemon.
 
@@ -301,7 +295,7 @@ class Machine:
             kernel_state=lambda _now: self.clocks.kernel,
             tcp_socket=self.network.tcp_socket,
             unix_socket=self.network.unix_socket,
-            snapshot=self._snapshot,
+            snapshot=lambda: frozenset({Interface("eth0", 1, frozenset({self.network.machine}), running=True)}),
             reports=self._reports,
             watch_folder=lambda _folder, _changed: nullcontext(),
             chance=self.random.random,
@@ -314,14 +308,18 @@ class Machine:
 
     def kill_at(self, operations: int, *, power: bool) -> None:
         """Kill the daemon at the n-th disk operation from this moment."""
-        self._kill_in = operations
-        self.power_fails = power
+        self._kill_in, self.power_fails = operations, power
 
     def kill(self, *, power: bool = False) -> None:
         """Kill the daemon at once, or cut the power of the machine."""
         self.power_fails = power
-        if not self._killing:
-            self._begin_to_kill()
+        if self._killing:
+            return
+        # The running code continues to its end, but has no effect.
+        self._killing, self._kill_in, self.disk.dead = True, 0, True
+        self.network.mute(self.life)
+        # this callback comes before all other callbacks
+        self.loop._ready.appendleft(asyncio.Handle(self._end, (), self.loop, OUTSIDE))
 
     def _let_go(self) -> None:
         """Close the files of an ended process, as the kernel does."""
@@ -339,14 +337,6 @@ class Machine:
             with suppress(OSError):
                 if os.readlink(f"/proc/self/fd/{name}").startswith(f"{self.home}/"):  # noqa: PTH115
                     os.close(int(name))
-
-    def _begin_to_kill(self) -> None:
-        # The running code continues to its end, but has no effect.
-        self._killing = True
-        self._kill_in = 0
-        self.disk.dead = True
-        self.network.mute(self.life)
-        self.loop.next(asyncio.Handle(self._end, (), self.loop, OUTSIDE))
 
     def _end(self) -> None:
         self.end_quietly()
@@ -432,9 +422,6 @@ class Machine:
         os.environ["POSD_BOOT_ID"] = f"{self._boot:032x}"
 
     # Surroundings of the daemon.
-
-    def _snapshot(self) -> frozenset[Interface]:
-        return frozenset({Interface("eth0", 1, frozenset({self.network.machine}), running=True)})
 
     async def _reports(self) -> AsyncIterator[None]:
         while True:

@@ -144,11 +144,9 @@ class End(asyncio.Transport):
 
     def recv(self, size: int) -> bytes:
         """Receive the bytes that have arrived. Raise BlockingIOError, OSError."""
-        if not self._inbox:
-            if self._heard_eof:
-                return b""
+        if not self._inbox and not self._heard_eof:
             raise _error(errno.EAGAIN)
-        what = self._inbox.popleft()
+        what: Any = self._inbox.popleft() if self._inbox else _EOF
         if what is _RESET:
             raise _error(errno.ECONNRESET)
         if what is _EOF:
@@ -197,8 +195,7 @@ class End(asyncio.Transport):
         self.set_protocol(protocol)
         self.context = contextvars.copy_context()
         protocol.connection_made(self)
-        if self._inbox:
-            self._loop.call_soon(self._drain, context=self.context)
+        self.resume_reading()
 
     # Methods of a transport.
 
@@ -222,10 +219,9 @@ class End(asyncio.Transport):
 
     def resume_reading(self) -> None:
         """Deliver arriving bytes."""
-        if self._paused:
-            self._paused = False
-            if self._inbox:
-                self._loop.call_soon(self._drain, context=self.context)
+        self._paused = False
+        if self._inbox:
+            self._loop.call_soon(self._drain, context=self.context)
 
     def set_read_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Do nothing. The simulation sets no limit."""
@@ -257,25 +253,22 @@ class End(asyncio.Transport):
 
     def close(self) -> None:
         """Close after the written bytes are sent."""
-        if self.closing:
-            return
-        self.closing = True
-        self.write_eof()
-        self._end_soon()
+        if not self.closing:
+            self.write_eof()
+            self._end_soon()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if not self.ended:
+            self._send(_RESET)
+            self._end_soon()
 
     def _end_soon(self) -> None:
+        self.closing = True
         if self.protocol is None:
             self.end(None)
         else:
             self._loop.call_soon(self.end, None, context=self.context)
-
-    def abort(self) -> None:
-        """End the connection at once."""
-        if self.ended:
-            return
-        self.closing = True
-        self._send(_RESET)
-        self._end_soon()
 
     def _force_close(self, _error: BaseException | None) -> None:
         """End the connection, as asyncio's TLS requires after a failure."""

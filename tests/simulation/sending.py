@@ -4,23 +4,22 @@ The habit of each payment decides which events are lost, late, damaged or forged
 """
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from posd.base.times import iso
 from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.ends import status_of
 from tests.simulation.habits import Habit
 from tests.simulation.http import Client, Reply, call_once
 from tests.simulation.part import Part, new_id
-from tests.support.events import FINALS
+from tests.support.events import FINALS, body
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -109,13 +108,8 @@ class Sender(Part):
 
     def emit(self, payment: Payment, status: str) -> None:
         """Record a step of a payment, and start the delivery of its event."""
-        truth, kind, random, final = (
-            self.truth(payment.identity),
-            payment.habit.events,
-            payment.random,
-            status in FINALS,
-        )
-        event = self.event(payment, status)
+        truth, random = self.truth(payment.identity), payment.random
+        kind, final, event = payment.habit.events, status in FINALS, self.event(payment, status)
         payment.previous, payment.newest, payment.status = payment.newest, event, status
         self._emit_extra(payment, status, event)
         if final:
@@ -193,23 +187,13 @@ class Sender(Part):
     def event(self, payment: Payment, status: str) -> bytes:
         """Return an event (terminal API, Events)."""
         random, truth = payment.random, self.truth(payment.identity)
-        at = self.world.machine.clocks.true.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
-        document: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "event_id": new_id(random),
-            "occurred_at": at,
-            "status": status,
-            "merchant_id": "M-1",
-            "client_transaction_id": payment.identity,
-            "terminal": {"serial_number": self.serial, "brand": "Brand", "model": "Model"},
+            "occurred_at": iso(self.world.machine.clocks.true),
+            "reading_type": "CONTACTLESS" if payment.reading else None,
         }
-        if payment.status is not None:
-            document["previous_status"] = payment.status
-        if payment.reading:
-            document["reading_type"] = "CONTACTLESS"
-        if status in ("DECLINED", "TERMINAL_REJECTED"):
-            document["failure_reason"] = {"type": "TERMINAL", "code": "51", "message": "no"}
         if status in FINALS and status != "DECLINED":
-            document["operation"] = {
+            fields["operation"] = {
                 "type": WIRE[truth.kind],
                 "client_transaction_id": payment.identity,
                 "amount": {"currency": "USD", "subtotal_iva0": float(truth.amount), "tip": 0},
@@ -219,14 +203,14 @@ class Sender(Part):
             reference = new_id(random)
             self.world.bank.references[reference] = truth
             times = {"other-amount": Decimal("1.25"), "unlikely": Decimal(100)}.get(payment.habit.events, Decimal(1))
-            document["raw_response"] = {
+            fields["raw_response"] = {
                 "transaction_reference": reference if payment.habit.events != "no-reference" else None,
                 "ticket_number": f"{random.randrange(10**6):06}",
                 "authorized_amount": float(truth.amount * times),
                 "card_type": "credit",
                 "message_fields": {"F38": "A1B2C3", "F39": "00"},
             }
-        return json.dumps(document, default=str).encode()
+        return body(payment.identity, status, payment.status, self.serial, **fields)
 
     # Delivery (terminal API, Delivery).
 

@@ -59,17 +59,10 @@ def tell(plan: Plan, result: world.Result, *, everything: bool = False) -> str:
 
 
 def about_plan(plan: Plan) -> str:
-    """Print the sales and faults of a run, if their number is small."""
-    sales = [f"sale {sale.number} at till {sale.till}: {sale.cents / 100:.2f}, {sale.manner}" for sale in plan.sales]
-    faults = [
-        f"fault {fault.number} at {fault.at:.1f}: {fault.kind}, target {fault.target}, for {fault.seconds:.1f} s"
-        for fault in plan.faults
-    ]
-    return "\n".join((f"{len(sales)} sales", *_few(sales), f"{len(faults)} faults", *_few(faults)))
-
-
-def _few(lines: Sequence[str]) -> list[str]:
-    return [f"  {line}" for line in lines[:MOST]] + ([f"  … and {len(lines) - MOST} more"] if len(lines) > MOST else [])
+    """Print the numbers of sales and faults of a run, and the first ones."""
+    sales, faults = plan.sales, plan.faults
+    lines = f"{len(sales)} sales", *sales[:MOST], f"{len(faults)} faults", *faults[:MOST]
+    return "\n".join(map(str, lines))
 
 
 def _concerns(what: Sequence[object], ids: Collection[str]) -> bool:

@@ -1,6 +1,5 @@
 """The simulation finds deliberate faults. A run of the whole table takes long, so it is started by hand."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,7 +48,7 @@ def test_a_run_finds_a_deliberate_fault_and_tells_the_first_failed_check() -> No
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     early, late = done.stdout.splitlines()
     assert "has lost it" in early
-    assert re.match(r"\['the database has an event of \S+ \d times'", late)
+    assert "the database has an event twice" in late
 
 
 def test_a_stopped_log_and_a_stopped_manager_delay_nothing_and_a_fault_there_is_found() -> None:

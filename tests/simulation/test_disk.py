@@ -16,7 +16,7 @@ from posd.storage import StoreError
 from posd.storage.connection import connect_writer, open_database
 from tests.simulation import vfs
 from tests.simulation.disk import Disk
-from tests.simulation.recorded import Kind
+from tests.simulation.vfs import Kind
 
 SEEDS = 16
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,13 @@ import sqlite3
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, addressof, byref, c_char_p, c_int, c_int64, c_ssize_t, c_void_p
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from tests.simulation.recorded import SHARED_MEMORY, File, Kind, Recorded, folder_of
+if TYPE_CHECKING:
+    from tests.simulation.disk import Disk, File
+
+Kind = Literal["write", "sync", "truncate", "rename", "unlink"]
+SHARED_MEMORY = "-shm"
 
 _OK = 0
 
@@ -90,7 +94,7 @@ class Vfs:
         original = _Vfs.from_address(self._default)
         if c_int.from_address(self._default).value < 3:
             raise Unavailable("the VFS of this SQLite is older than version 3")
-        self._disk: Recorded | None = None
+        self._disk: Disk | None = None
         self._seed = 0
         self._now: Callable[[], float] | None = None
         #: Open files of the disk, by SQLite's address of the file.
@@ -100,8 +104,6 @@ class Vfs:
         self._keep: list[Any] = []  # objects to which SQLite has pointers
         self._open_original: _Function = _Open(original[_OPEN])
         self._delete_original: _Function = _Delete(original[_DELETE])
-        self._randomness_original: _Function = _Bytes(original[_RANDOMNESS])
-        self._time_original: _Function = _Result(original[_TIME_MS])
 
         self._vfs = _Vfs.from_buffer_copy(original)
         self._vfs[_NEXT] = None
@@ -112,7 +114,7 @@ class Vfs:
         self._vfs[_SLEEP] = self._pointer(_Number, lambda _vfs, microseconds: microseconds)  # there is only one thread
         self._vfs[_TIME_MS] = self._pointer(_Result, self._time_ms)
 
-    def install(self, disk: Recorded, seed: int, now: Callable[[], float]) -> None:
+    def install(self, disk: "Disk", seed: int, now: Callable[[], float]) -> None:
         """Make new connections use the disk. `now`: seconds since 1970. `seed`: seed of SQLite's randomness."""
         if self._disk is not None:
             raise RuntimeError("another disk is in force")
@@ -161,12 +163,11 @@ class Vfs:
         code = self._open_original(self._default, path, file, flags, out)
         if code != _OK:
             return code
-        found = self.files[file] = disk.opened(name)
+        self.files[file] = disk.opened(name)
         if flags & _CREATE and flags & _SYNCS_FOLDER:
             self._names_to_sync.add(file)
         cell = c_void_p.from_address(file)
         cell.value = addressof(self._copied(cell.value or 0))
-        assert found.name == name
         return _OK
 
     def _delete(self, _vfs: int, path: int, sync_folder: int) -> int:
@@ -180,19 +181,16 @@ class Vfs:
             return sqlite3.SQLITE_IOERR_DELETE_NOENT
         if refused := disk.unlink(name):
             return _OK if disk.dead else _code("unlink", refused)
-        if sync_folder and disk.sync_names(folder_of(name)):
+        if sync_folder and disk.sync_names(name.rpartition("/")[0]):
             return sqlite3.SQLITE_IOERR_DIR_FSYNC
         return _OK
 
-    def _randomness(self, vfs: int, length: int, out: int) -> int:
-        if self._disk is None:
-            return self._randomness_original(vfs, length, out)
+    def _randomness(self, _vfs: int, length: int, out: int) -> int:
         ctypes.memmove(out, Random(self._seed).randbytes(length), length)
         return length
 
-    def _time_ms(self, vfs: int, out: int) -> int:
-        if self._now is None:
-            return self._time_original(vfs, out)
+    def _time_ms(self, _vfs: int, out: int) -> int:
+        assert self._now is not None
         c_int64.from_address(out).value = _EPOCH_MS + int(self._now() * 1000)
         return _OK
 
@@ -225,21 +223,21 @@ class Vfs:
 
         return method
 
-    def _close(self, _disk: Recorded, _file: File, proceed: _Function, pointer: int) -> int:
+    def _close(self, _disk: "Disk", _file: "File", proceed: _Function, pointer: int) -> int:
         self.files.pop(pointer, None)
         self._names_to_sync.discard(pointer)
         return proceed()
 
-    def _sync(self, disk: Recorded, file: File, _proceed: _Function, pointer: int, _flags: int) -> int:
+    def _sync(self, disk: "Disk", file: "File", _proceed: _Function, pointer: int, _flags: int) -> int:
         if refused := disk.sync(file):
             return _code("sync", refused)
         if pointer in self._names_to_sync:
             self._names_to_sync.discard(pointer)
-            disk.sync_names(folder_of(file.name))  # SQLite ignores the result, and syncs the folder once
+            disk.sync_names(file.name.rpartition("/")[0])  # SQLite ignores the result, and syncs the folder once
         return _OK
 
 
-def _write(disk: Recorded, file: File, proceed: _Function, _pointer: int, data: int, length: int, offset: int) -> int:
+def _write(disk: "Disk", file: "File", proceed: _Function, _pointer: int, data: int, length: int, offset: int) -> int:
     if refused := disk.refusal("write", file.name, offset + length > file.size):
         return _code("write", refused)
     if (code := proceed()) == _OK:
@@ -247,7 +245,7 @@ def _write(disk: Recorded, file: File, proceed: _Function, _pointer: int, data: 
     return code
 
 
-def _truncate(disk: Recorded, file: File, proceed: _Function, _pointer: int, length: int) -> int:
+def _truncate(disk: "Disk", file: "File", proceed: _Function, _pointer: int, length: int) -> int:
     if refused := disk.refusal("truncate", file.name, length > file.size):
         return _code("truncate", refused)
     if (code := proceed()) == _OK:
@@ -255,7 +253,7 @@ def _truncate(disk: Recorded, file: File, proceed: _Function, _pointer: int, len
     return code
 
 
-def _map(disk: Recorded, file: File, proceed: _Function, *arguments: int) -> int:
+def _map(disk: "Disk", file: "File", proceed: _Function, *arguments: int) -> int:
     _, region, size, extend, _ = arguments
     shared = disk.directory / f"{file.name}{SHARED_MEMORY}"
     if disk.full and extend and (not shared.exists() or shared.stat().st_size < (region + 1) * size):

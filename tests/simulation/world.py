@@ -293,17 +293,15 @@ class World:
             self.loop.run_forever()
 
     def _configuration(self) -> str:
-        def word(fact: bool) -> str:
-            return "true" if fact else "false"
-
-        plan, confirmed = self.plan, word(self.plan.confirmed)
+        plan = self.plan
+        announced, probes, confirmed = (str(fact).lower() for fact in (plan.announced, plan.probes, plan.confirmed))
         text = f"""
 merchant = {{ id = "M-1", timezone = "{plan.timezone}" }}
 local_api = {{ directory = "@HOME@/run", till_group = "", admin_group = "", feed_group = "" }}
 webhooks = {{ listen = "0.0.0.0:8443", advertise_host = "{"" if plan.announced else self.network.machine}" }}
 database = {{ path = "@HOME@/state/posd.db", retention_days = {plan.retention_days or 400} }}
-discovery = {{ enabled = {word(plan.announced)} }}
-reconcile = {{ probe_with_abort = {word(plan.probes)} }}
+discovery = {{ enabled = {announced} }}
+reconcile = {{ probe_with_abort = {probes} }}
 profile = {{ search = {{ confirmed = {confirmed} }}, abort = {{ confirmed = {confirmed} }} }}
 [terminal_defaults]
 scheme = "http"

@@ -58,6 +58,7 @@ def test_an_unknown_or_too_short_beginning_is_refused(shop: Shop) -> None:
     none = "no payment has an id that begins with 7f3d. posd list lists the existing ones"
     for typed, code, words in (("7f3d", 1, none), ("7f3", 2, short), ("7f3g", 2, short), ("receipt-10", 2, short)):
         shop.run("abort", typed).ends(code, words)
+    shop.run("show", "receipt-none").ends(1, "no payment or print job has an id that begins with receipt-none")
 
 
 def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> None:

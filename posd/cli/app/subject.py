@@ -552,9 +552,9 @@ def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, leas
             exact = [document for document in alike if subject.id(document) == text] or alike
             found += [(subject, document) for document in exact or documents]
     if not found:
-        if not asked[0].uuids:
+        if len(subjects) == 1 and not asked[0].uuids:
             return asked[0], text  # it may be a whole id: the command's own call will fail if it does not exist
-        word = f" {named('or')} ".join(named(subject.word) for subject in asked)
+        word = f" {named('or')} ".join(named(subject.word) for subject in subjects)
         fail(output, say("find_id", "none", word=word, text=text, see=asked[0].list))
     if len(found) > 1:
         raise Failure([say("find_id", "several", text=text), *_candidates(found)], ExitCode.USAGE, output)

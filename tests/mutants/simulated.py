@@ -5,7 +5,7 @@ import pytest
 from tests.simulation import runs
 from tests.simulation.runs import Job
 
-START, RUNS, SALES = 49, 30, 20
+START, RUNS, SALES = 49, 12, 20
 
 
 @pytest.mark.parametrize("number", range(RUNS))

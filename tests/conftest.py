@@ -18,8 +18,8 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.support import forks, leftovers
-from tests.support.tmpfs import small_disks
+from tests.rig import forks, leftovers
+from tests.rig.tmpfs import small_disks
 
 __all__ = ["small_disks"]
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.cli import test_captures
-from tests.support.commands import posd_on_terminal
-from tests.support.counter import Counter, open_counter
-from tests.support.watch_screen import pictured
+from tests.rig.commands import posd_on_terminal
+from tests.rig.counter import Counter, open_counter
+from tests.rig.watch_screen import pictured
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS = 88

@@ -25,8 +25,8 @@ import pytest
 
 import posd.client
 from posd.client import Posd, Problem
-from tests.support import ports
-from tests.support.command_lines import LINE, parse, words_of
+from tests.rig import ports
+from tests.rig.command_lines import LINE, parse, words_of
 from tests.test_documents import ROOT, each_document
 
 pytestmark = pytest.mark.slow

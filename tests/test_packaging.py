@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from posd import RELEASED
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 ROOT = Path(__file__).parents[1]
 BUILD = runpy.run_path(str(ROOT / "packaging" / "build-deb"))

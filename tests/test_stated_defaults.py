@@ -19,7 +19,7 @@ from posd.client.connection import Connection
 from posd.storage.connection import connect_reader, connect_writer, open_file
 from posd.terminals import trust
 from posd.terminals.client import HEADERS
-from tests.support.certificates import OLD_STYLE, Leaf, recording
+from tests.rig.certificates import OLD_STYLE, Leaf, recording
 
 #: Context -> (flags of verification, mode, whether the name is verified).
 CONTEXTS: Mapping[str, tuple[Callable[[], ssl.SSLContext], int, ssl.VerifyMode, bool]] = {

@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.bench.measures import Bench, Measure, measure_memory, measure_ratios, measure_starts
-from tests.support.command import execute
-from tests.support.figures import COLUMNS, Figure, show
+from tests.rig.command import execute
+from tests.rig.figures import COLUMNS, Figure, show
 
 MEASURES: Mapping[str, Measure] = {"memory": measure_memory, "starting": measure_starts}
 FILE = Path(__file__).with_name("reference.json")

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 from posd.tls import issue
 from tests.bench.shop import Shop, connected, one_by_one, open_shop, pay, start
-from tests.support.daemon import START_SECONDS, Daemon, toml
-from tests.support.figures import Figure
-from tests.support.manager import Manager, manager
-from tests.support.senders import ask_on, crowd
-from tests.support.shim import Kind, Operation, build
-from tests.support.usage import FRESH, KIB, MIB, processor_seconds, quiet, resident_bytes
+from tests.rig.daemon import START_SECONDS, Daemon, toml
+from tests.rig.figures import Figure
+from tests.rig.manager import Manager, manager
+from tests.rig.senders import ask_on, crowd
+from tests.rig.shim import Kind, Operation, build
+from tests.rig.usage import FRESH, KIB, MIB, processor_seconds, quiet, resident_bytes
 
 #: Rounds of each measurement.
 ROUNDS = 5

@@ -14,14 +14,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from tests.support import events
-from tests.support.daemon import Daemon, running
-from tests.support.https import connect
-from tests.support.senders import crowd
-from tests.support.shop import AMOUNT
-from tests.support.streams import Connection
-from tests.support.terminal import Request, acknowledgement, http, scripted_terminal
-from tests.support.usage import FRESH, processor_seconds, quiet
+from tests.rig import events
+from tests.rig.daemon import Daemon, running
+from tests.rig.https import connect
+from tests.rig.senders import crowd
+from tests.rig.shop import AMOUNT
+from tests.rig.streams import Connection
+from tests.rig.terminal import Request, acknowledgement, http, scripted_terminal
+from tests.rig.usage import FRESH, processor_seconds, quiet
 
 
 @dataclass

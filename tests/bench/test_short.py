@@ -11,9 +11,9 @@ import pytest
 
 from tests.bench.__main__ import MEASURES, read_reference
 from tests.bench.measures import TOLERANCE, Bench, measure_ratios
-from tests.support.figures import Figure
-from tests.support.needs import needs
-from tests.support.tables import every
+from tests.rig.figures import Figure
+from tests.rig.needs import needs
+from tests.rig.tables import every
 
 #: Number of rows of each part in the table.
 ROWS = {"memory": 3, "starting": 1}

@@ -24,9 +24,9 @@ from posd.tls import issue
 from posd.tls.files import TlsFiles, describe
 from tests.catalogue import schemes
 from tests.catalogue.expected import expect_of, print_expect_of
-from tests.support.daemon import Daemon, running
-from tests.support.ports import reserve
-from tests.support.streams import stream
+from tests.rig.daemon import Daemon, running
+from tests.rig.ports import reserve
+from tests.rig.streams import stream
 
 AnyScenario = Scenario | PrintScenario
 

@@ -9,7 +9,7 @@ from posd.simulator.scenario import payments, prints
 from tests.catalogue.document import DOCUMENT, document
 from tests.catalogue.expected import expect_of
 from tests.catalogue.themes import QUICK, THEMES
-from tests.support.tables import every
+from tests.rig.tables import every
 
 
 def test_every_file_belongs_to_one_theme() -> None:

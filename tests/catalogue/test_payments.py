@@ -14,10 +14,10 @@ from tests.catalogue.playing import Play, expected, said
 from tests.catalogue.schemes import BUSINESS_CODE
 from tests.catalogue.street import daemons, play_all
 from tests.catalogue.themes import QUICK
-from tests.support.secrets import Secrets
-from tests.support.shop import nothing_to_correct
-from tests.support.slow import named_quick, played_in
-from tests.support.webhooks import disk
+from tests.rig.secrets import Secrets
+from tests.rig.shop import nothing_to_correct
+from tests.rig.slow import named_quick, played_in
+from tests.rig.webhooks import disk
 
 #: Events that the daemon can log.
 EVENTS = events()

@@ -12,9 +12,9 @@ from tests.catalogue.expected import person_of, print_expect_of
 from tests.catalogue.printing import PrintPlay, expected, said
 from tests.catalogue.schemes import BUSINESS_CODE
 from tests.catalogue.street import daemons, play_all
-from tests.support.secrets import Secrets
-from tests.support.slow import named_quick, played_in
-from tests.support.tables import every
+from tests.rig.secrets import Secrets
+from tests.rig.slow import named_quick, played_in
+from tests.rig.tables import every
 
 #: Scenarios whose end comes by the webhook, by a poll, or by the reply.
 QUICK = {"completes", "fails", "refuses", "out-of-paper", "error-but-prints", "calls-twice", "loses-reply", "stuck"}

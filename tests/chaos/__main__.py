@@ -13,8 +13,8 @@ from tests.chaos.books import Books, compare
 from tests.chaos.plan import Plan, make_plan
 from tests.chaos.run import Run
 from tests.chaos.shop import Shop
-from tests.support.command import execute
-from tests.support.figures import show
+from tests.rig.command import execute
+from tests.rig.figures import show
 
 #: Number of payments for each terminal and each till, and the least and greatest number of terminals and tills.
 PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24

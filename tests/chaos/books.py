@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tests.support.judge import RULES, Cases, Line, lost_events, payment_faults, row_faults
+from tests.rig.judge import RULES, Cases, Line, lost_events, payment_faults, row_faults
 
 
 @dataclass

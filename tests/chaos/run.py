@@ -12,8 +12,8 @@ from uuid import UUID
 
 from tests.chaos.plan import Fault, Kind
 from tests.chaos.shop import Shop
-from tests.support.judge import Line
-from tests.support.proxy import Lan
+from tests.rig.judge import Line
+from tests.rig.proxy import Lan
 
 #: Maximum number of payments that begin while a fault waits for its moment.
 MOST_WAITED = 100

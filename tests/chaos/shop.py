@@ -16,11 +16,11 @@ from posd.simulator import Settings, Simulator
 from posd.tls import issue
 from tests.chaos.plan import Plan
 from tests.chaos.till import Till
-from tests.support.certificates import issued
-from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
-from tests.support.judge import Line
-from tests.support.proxy import Lan, Proxy
-from tests.support.simulated import SEARCHING, undelivered
+from tests.rig.certificates import issued
+from tests.rig.daemon import ANY_PORT, FAULTS, Daemon, toml
+from tests.rig.judge import Line
+from tests.rig.proxy import Lan, Proxy
+from tests.rig.simulated import SEARCHING, undelivered
 
 #: Address of the daemon, and the address at which terminals call it. Only these tests use these addresses, so no other
 #: program can take the port while the daemon is down.

@@ -19,7 +19,7 @@ import pytest
 from tests.chaos.__main__ import make_run
 from tests.chaos.books import Books, cases, compare
 from tests.chaos.plan import Kind, make_plan
-from tests.support.judge import Case, Line
+from tests.rig.judge import Case, Line
 
 #: Numbers of injected faults by kind, findings, and records of a run.
 Made = tuple[Counter[str], list[str], Books]

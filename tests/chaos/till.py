@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.plan import Payment
-from tests.support.daemon import Daemon
-from tests.support.streams import Reply, stream
+from tests.rig.daemon import Daemon
+from tests.rig.streams import Reply, stream
 
 #: Seconds until the till calls an unreachable daemon again.
 AGAIN_SECONDS = 0.05

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 
 from posd.sandbox import Sandbox
-from tests.support.commands import Done, posd
-from tests.support.leftovers import owning_file
+from tests.rig.commands import Done, posd
+from tests.rig.leftovers import owning_file
 
 
 class Shop(Sandbox):

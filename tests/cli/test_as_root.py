@@ -20,12 +20,12 @@ from posd.storage.connection import open_database
 from posd.storage.database_files import is_own
 from posd.tls import issue
 from tests.cli.test_data import Shop
+from tests.rig import forks
+from tests.rig.commands import Done
+from tests.rig.stub import Answer, Stub
+from tests.rig.tables import there
+from tests.rig.users import AS_ROOT, as_user
 from tests.store.filled import name
-from tests.support import forks
-from tests.support.commands import Done
-from tests.support.stub import Answer, Stub
-from tests.support.tables import there
-from tests.support.users import AS_ROOT, as_user
 
 #: A user without a name and without files on this machine.
 OWNER = 54321

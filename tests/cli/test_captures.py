@@ -13,9 +13,9 @@ import pytest
 from rich.cells import cell_len
 
 from posd.cli.app.connection import Api
-from tests.support.commands import posd_on_terminal
-from tests.support.counter import Counter, open_counter
-from tests.support.watch_screen import pictured
+from tests.rig.commands import posd_on_terminal
+from tests.rig.counter import Counter, open_counter
+from tests.rig.watch_screen import pictured
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Shop
-from tests.support.commands import PATIENCE, Done, posd, posd_interrupted, posd_on_terminal, read_until, started_posd
-from tests.support.stub import Answer
+from tests.rig.commands import PATIENCE, Done, posd, posd_interrupted, posd_on_terminal, read_until, started_posd
+from tests.rig.stub import Answer
 
 #: Polls and the attention print_stuck come soon.
 SOON = "poll_first_seconds = 3\npoll_max_seconds = 3\nstuck_seconds = 1"

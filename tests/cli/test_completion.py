@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from posd.cli.main import COMMANDS, main
 from tests.cli.conftest import Shop
-from tests.support.commands import PATIENCE, posd
-from tests.support.needs import needs
+from tests.rig.commands import PATIENCE, posd
+from tests.rig.needs import needs
 
 #: A script for each of bash and zsh. It prints the offered words.
 BASH, ZSH = (Path(__file__).with_name(f"complete.{shell}").read_text() for shell in ("bash", "zsh"))

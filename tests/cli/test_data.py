@@ -15,13 +15,13 @@ import pytest
 from posd.cli.app import times
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES, lock, schema_version
+from tests.rig import forks
+from tests.rig.commands import Done, asked, check, posd, posd_on_terminal
+from tests.rig.daemon import toml
+from tests.rig.documents import ANSWERS, answer
+from tests.rig.stub import Answer
+from tests.rig.tables import every
 from tests.store.filled import OPEN, filling, name
-from tests.support import forks
-from tests.support.commands import Done, asked, check, posd, posd_on_terminal
-from tests.support.daemon import toml
-from tests.support.documents import ANSWERS, answer
-from tests.support.stub import Answer
-from tests.support.tables import every
 
 AT = "2026-11-20T11:00:00.000Z"
 KEY = b"k" * 32

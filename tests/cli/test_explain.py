@@ -56,12 +56,12 @@ from posd.printing.model import PrintAttentionCode
 from posd.records.model import Phase
 from posd.terminals.identity import AddressConflict
 from tests.cli.test_status import NONE_OPEN, check_of, well
-from tests.support.command_lines import parse
-from tests.support.command_lines import words_of as words_of_line
-from tests.support.commands import asked, check, posd, posd_process
-from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.support.stub import Answer, problem
-from tests.support.tables import every, there
+from tests.rig.command_lines import parse
+from tests.rig.command_lines import words_of as words_of_line
+from tests.rig.commands import asked, check, posd, posd_process
+from tests.rig.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.rig.stub import Answer, problem
+from tests.rig.tables import every, there
 
 #: Events that the daemon can log.
 EVENTS = events()

@@ -14,9 +14,9 @@ import pytest
 
 from posd.cli.explain import catalogue
 from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
-from tests.support import forks
-from tests.support.commands import PATIENCE, posd, posd_on_terminal
-from tests.support.tables import every, there
+from tests.rig import forks
+from tests.rig.commands import PATIENCE, posd, posd_on_terminal
+from tests.rig.tables import every, there
 
 CASES = tomllib.loads(Path(__file__).with_name("logs.toml").read_text())
 #: Events that the daemon can log.

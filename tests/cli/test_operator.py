@@ -9,8 +9,8 @@ import pytest
 
 from posd.base.files import login_name, user_name
 from posd.cli.payments.words import meaning
-from tests.support.commands import asked, check, posd
-from tests.support.documents import (
+from tests.rig.commands import asked, check, posd
+from tests.rig.documents import (
     ANSWERS,
     AT,
     COMPLETED,
@@ -23,8 +23,8 @@ from tests.support.documents import (
     print_job,
     transaction,
 )
-from tests.support.stub import Answer, Stub, problem
-from tests.support.tables import every
+from tests.rig.stub import Answer, Stub, problem
+from tests.rig.tables import every
 
 BY_ANA = "--operator Ana --note 'the slip says so' --yes"
 SAID = {"operator": "Ana", "note": "the slip says so"}

@@ -22,11 +22,11 @@ from posd.cli.app import times
 from posd.cli.app.output import Output, asked, money, pasted, total
 from posd.cli.app.tables import UNICODE, Id, Layout, Number, laid_out, short_ids
 from posd.cli.app.times import TimeCell
-from tests.support import forks
-from tests.support.commands import PATIENCE
-from tests.support.documents import AT, ID, answer, outcome, transaction
-from tests.support.stub import Answer, Stub
-from tests.support.tables import every
+from tests.rig import forks
+from tests.rig.commands import PATIENCE
+from tests.rig.documents import AT, ID, answer, outcome, transaction
+from tests.rig.stub import Answer, Stub
+from tests.rig.tables import every
 
 
 @every(

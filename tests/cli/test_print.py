@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from posd.base.limits import MAX_DOCUMENT_BYTES
-from tests.support import forks
-from tests.support.commands import FILE_TO_PRINT, PATIENCE, Done, asked, check
-from tests.support.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
-from tests.support.stub import Answer, Stub, problem
-from tests.support.tables import every
+from tests.rig import forks
+from tests.rig.commands import FILE_TO_PRINT, PATIENCE, Done, asked, check
+from tests.rig.documents import COMPLETED, FAILED, ID, JOB, REFUSED, UNSENT, answer, attention, print_job
+from tests.rig.stub import Answer, Stub, problem
+from tests.rig.tables import every
 
 DEEP = b'{"a":' + b"[" * 100_000
 ACCEPTED = answer(print_job(), 201)

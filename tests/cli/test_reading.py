@@ -7,7 +7,7 @@ import pytest
 
 from posd.cli.app.connection import Api, Problem
 from tests.cli.conftest import Shop
-from tests.support.tables import every
+from tests.rig.tables import every
 
 #: Ids with the same beginning. One id differs only in its last characters.
 FIRST = "7f3c0001-0000-4000-8000-000000000001"

@@ -22,7 +22,7 @@ from posd.cli.payments import decide
 from posd.cli.payments.words import refused_step
 from tests.cli.test_operator import SURE
 from tests.cli.test_show import CLAIMED, LOST, entry, page
-from tests.support.commands import (
+from tests.rig.commands import (
     FILE_TO_PRINT,
     PATIENCE,
     asked,
@@ -32,9 +32,9 @@ from tests.support.commands import (
     posd_on_terminal,
     posd_process,
 )
-from tests.support.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
-from tests.support.stub import Answer, Stub, problem
-from tests.support.tables import every
+from tests.rig.documents import ANSWERS, AT, FAILED, ID, JOB, answer, attention, outcome, print_job, transaction
+from tests.rig.stub import Answer, Stub, problem
+from tests.rig.tables import every
 
 ENDED = {
     result: answer(transaction(outcome=outcome(result, {"kind": "search", "event_id": "e-1"})))

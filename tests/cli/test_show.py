@@ -9,10 +9,10 @@ from msgspec import to_builtins as encoded
 
 from posd.cli.operate import database as commands
 from posd.terminals.identity import steps
-from tests.support.commands import asked, check
-from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, terminal, transaction
-from tests.support.stub import Answer, problem
-from tests.support.tables import every
+from tests.rig.commands import asked, check
+from tests.rig.documents import ANSWERS, AT, ID, OTHER_ID, answer, attention, outcome, terminal, transaction
+from tests.rig.stub import Answer, problem
+from tests.rig.tables import every
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
 

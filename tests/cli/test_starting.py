@@ -10,10 +10,10 @@ import pytest
 
 from posd.cli.app.connection import Api, Problem
 from posd.cli.payments.words import operation
-from tests.support.commands import FILE_TO_PRINT, asked, check, posd
-from tests.support.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
-from tests.support.stub import Answer, Stub, problem
-from tests.support.tables import every
+from tests.rig.commands import FILE_TO_PRINT, asked, check, posd
+from tests.rig.documents import COMPLETED, ID, JOB, OTHER_ID, answer, attention, outcome, print_job, transaction
+from tests.rig.stub import Answer, Stub, problem
+from tests.rig.tables import every
 
 NEW_ID = "7f3c0000-0000-4000-8000-0000000000ff"
 

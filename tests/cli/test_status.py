@@ -16,9 +16,9 @@ from posd.base.problems import RemedyStep, remedy
 from posd.base.times import iso
 from posd.cli.app import times
 from posd.cli.operate.status import StatusLine, headline, lines, typed
-from tests.support.commands import asked, posd
-from tests.support.documents import ANSWERS, AT, ID, OTHER_ID, answer, transaction
-from tests.support.tables import every
+from tests.rig.commands import asked, posd
+from tests.rig.documents import ANSWERS, AT, ID, OTHER_ID, answer, transaction
+from tests.rig.tables import every
 
 #: The API's example of a refused change of the configuration.
 REFUSED: dict[str, Any] = ANSWERS["get_status"]["200"]

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from posd.cli.main import main
 from posd.cli.simulator_screen import as_words
 from tests.cli.watch.shops import identity
-from tests.support.commands import asked
-from tests.support.documents import AT, answer, attention, transaction
-from tests.support.strange import ALL, STRANGE, assert_lines, assert_screen
-from tests.support.stub import Answer, Stub
-from tests.support.tables import every
+from tests.rig.commands import asked
+from tests.rig.documents import AT, answer, attention, transaction
+from tests.rig.strange import ALL, STRANGE, assert_lines, assert_screen
+from tests.rig.stub import Answer, Stub
+from tests.rig.tables import every
 
 ERRORS = [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}]
 #: Replies of another server: problems, and content that is no JSON or not posd's.

@@ -27,12 +27,12 @@ from tests.logs.test_secrets import (
     printed,
     troubled,
 )
-from tests.support.commands import Done, posd, posd_on_terminal
-from tests.support.daemon import running
-from tests.support.events import APPROVED, body
-from tests.support.https import deliver
-from tests.support.secrets import Secrets
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.commands import Done, posd, posd_on_terminal
+from tests.rig.daemon import running
+from tests.rig.events import APPROVED, body
+from tests.rig.https import deliver
+from tests.rig.secrets import Secrets
+from tests.rig.terminal import ScriptedTerminal
 
 #: Fields of events whose values must not be in the archive.
 OF_THE_ACQUIRER = {"transaction_reference", "ticket_number", "authorization_code", "franchise", "card_type", "merchant"}

@@ -20,11 +20,11 @@ from posd.config import Pin, load
 from posd.tls import issue
 from posd.tls.certificate import local_addresses
 from posd.tls.files import TlsFiles, describe, files_in, load_pair
-from tests.support.certificates import LATER, Leaf, Recorder, issued, public_key_sha256, recording, self_signed
-from tests.support.commands import Done, posd, posd_as_nobody, posd_on_terminal
-from tests.support.daemon import Daemon, running, toml
-from tests.support.needs import needs
-from tests.support.ports import reserve
+from tests.rig.certificates import LATER, Leaf, Recorder, issued, public_key_sha256, recording, self_signed
+from tests.rig.commands import Done, posd, posd_as_nobody, posd_on_terminal
+from tests.rig.daemon import Daemon, running, toml
+from tests.rig.needs import needs
+from tests.rig.ports import reserve
 
 DAY = timedelta(days=1)
 

@@ -12,9 +12,9 @@ import pytest
 from posd.base.operations import OPERATIONS
 from posd.base.times import iso
 from posd.cli.app import parameters
-from tests.support.commands import FILE_TO_PRINT, asked
-from tests.support.documents import ID, JOB, OTHER_ID
-from tests.support.tables import every
+from tests.rig.commands import FILE_TO_PRINT, asked
+from tests.rig.documents import ID, JOB, OTHER_ID
+from tests.rig.tables import every
 
 NAMES = {
     "id": ID,

@@ -6,7 +6,7 @@ import pytest
 
 from posd.client import Problem
 from tests.e2e.conftest import home, shop
-from tests.support.shop import Payment, Shop, acknowledging, open_counters
+from tests.rig.shop import Payment, Shop, acknowledging, open_counters
 
 __all__ = ["home", "shop"]
 

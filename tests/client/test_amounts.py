@@ -9,7 +9,7 @@ from posd.client.calls import MEMBERS, check_amount
 from posd.client.documents import encode
 from posd.payments import amounts
 from posd.payments.request import read_start
-from tests.support.tables import every
+from tests.rig.tables import every
 
 GOOD: list[Any] = [
     1,

@@ -29,9 +29,9 @@ from posd.client import (
     Unreachable,
     connection,
 )
-from tests.support.documents import AT, COMPLETED, ID, JOB, answer, outcome, outcome_of, print_job, transaction
-from tests.support.needs import needs
-from tests.support.stub import Answer, Stub, problem
+from tests.rig.documents import AT, COMPLETED, ID, JOB, answer, outcome, outcome_of, print_job, transaction
+from tests.rig.needs import needs
+from tests.rig.stub import Answer, Stub, problem
 
 LOST = Answer(cut=True)
 STOPPING = problem(503, "draining", "stopping")

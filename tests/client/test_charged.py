@@ -26,9 +26,9 @@ from posd.simulator import Simulator
 from posd.storage import marks
 from tests.client.both import InThreads
 from tests.e2e.test_backup import back_up, lose, posd_command
-from tests.support.daemon import Daemon
-from tests.support.simulated import simulated
-from tests.support.streams import ask
+from tests.rig.daemon import Daemon
+from tests.rig.simulated import simulated
+from tests.rig.streams import ask
 
 Client = type[AsyncPosd | InThreads]
 pytestmark = [

@@ -35,9 +35,9 @@ from posd.client import (
 from posd.client.operations import EFFECTS, DerivedFields
 from posd.client.states import TYPES, read_outcome
 from posd.payments.model import Result
-from tests.support.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
-from tests.support.stub import Answer, Stub
-from tests.support.tables import every
+from tests.rig.documents import AT, ID, answer, attention, outcome, outcome_of, transaction
+from tests.rig.stub import Answer, Stub
+from tests.rig.tables import every
 
 MOMENT = datetime(2026, 11, 20, 14, 2, 11, 123000, tzinfo=UTC)
 #: The schemas of the description of the API.

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.recipes.test_readme import block
-from tests.support.commands import PATIENCE, read_until, started_posd
+from tests.rig.commands import PATIENCE, read_until, started_posd
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow

@@ -20,8 +20,8 @@ import pytest
 
 from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Paid, Posd, StillOpen, connection
 from tests.client.conftest import refused
-from tests.support.shop import Payment, acknowledging, held
-from tests.support.waits import until
+from tests.rig.shop import Payment, acknowledging, held
+from tests.rig.waits import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

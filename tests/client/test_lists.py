@@ -20,8 +20,8 @@ from posd.client import (
     Reserved,
 )
 from tests.client.conftest import refused
-from tests.support.prints import Job
-from tests.support.shop import OFFLINE, Shop, acknowledging, open_shop
+from tests.rig.prints import Job
+from tests.rig.shop import OFFLINE, Shop, acknowledging, open_shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

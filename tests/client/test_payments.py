@@ -9,8 +9,8 @@ import pytest
 
 from posd.client import Approved, AsyncPosd, Change, Outcome, Paid, State
 from tests.client.both import InThreads
-from tests.support.events import APPROVED
-from tests.support.shop import Payment, Shop
+from tests.rig.events import APPROVED
+from tests.rig.shop import Payment, Shop
 
 pytestmark = pytest.mark.parametrize("client", [AsyncPosd, InThreads], ids=["async", "sync"])
 

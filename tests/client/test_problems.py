@@ -6,8 +6,8 @@ import pytest
 
 from posd.base.problems import PROBLEMS
 from posd.client import Posd, Problem, Unreachable
-from tests.support.stub import Stub, problem
-from tests.support.tables import every
+from tests.rig.stub import Stub, problem
+from tests.rig.tables import every
 
 ID = "7f3c0000-0000-4000-8000-0000000000aa"
 

@@ -8,8 +8,8 @@ import pytest
 from posd.client import Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
 from tests.client.conftest import refused
 from tests.client.test_away import FAULT, FULL, OPEN, STOPPING, sse, sync
-from tests.support.documents import ID, JOB, answer, print_job, transaction
-from tests.support.stub import Answer, Stub, problem
+from tests.rig.documents import ID, JOB, answer, print_job, transaction
+from tests.rig.stub import Answer, Stub, problem
 
 STATES: list[tuple[Callable[[Posd], object], Answer]] = [
     (lambda client: client.transaction(ID).state(), OPEN),

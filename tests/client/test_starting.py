@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 
 from posd.client import ForeignAnswer, Posd, Problem, StoredPayment, Unreachable
-from tests.support.documents import ID, answer, print_job, transaction
-from tests.support.stub import Answer, Stub, problem
+from tests.rig.documents import ID, answer, print_job, transaction
+from tests.rig.stub import Answer, Stub, problem
 
 RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)
 LOST = Answer(cut=True)

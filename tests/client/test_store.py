@@ -22,13 +22,13 @@ import pytest
 from posd.client import AsyncPosd, OutcomeUnknown, PaymentStore, Posd, Problem, StoredPayment, Unreachable
 from tests.client.conftest import refused
 from tests.power.platter import replay
-from tests.support import forks
-from tests.support.documents import ID, OTHER_ID, answer, transaction
-from tests.support.needs import needs
-from tests.support.shim import build
-from tests.support.shop import Payment
-from tests.support.stub import Answer, Stub, problem
-from tests.support.tables import every
+from tests.rig import forks
+from tests.rig.documents import ID, OTHER_ID, answer, transaction
+from tests.rig.needs import needs
+from tests.rig.shim import build
+from tests.rig.shop import Payment
+from tests.rig.stub import Answer, Stub, problem
+from tests.rig.tables import every
 
 RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)
 NOT_FOUND = problem(404, "not_found", "there is no such transaction")

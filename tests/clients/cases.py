@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from posd.tls import issue
 from posd.tls.certificate import Subjects
 from posd.tls.files import files_in
-from tests.support.certificates import LONG_AGO, YESTERDAY, Leaf, PrivateCa, issued, self_signed
+from tests.rig.certificates import LONG_AGO, YESTERDAY, Leaf, PrivateCa, issued, self_signed
 
 #: Host name by which a client calls the server on 127.0.0.1.
 NAME = "pos.shop.example"

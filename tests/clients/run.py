@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.clients.cases import ADDRESS, Case
 from tests.recipes.running import compile_go
-from tests.support.certificates import recording
+from tests.rig.certificates import recording
 
 HERE = Path(__file__).parent
 #: Time limit of a client, in seconds. Java starts slowly on a busy machine.

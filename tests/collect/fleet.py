@@ -23,11 +23,11 @@ from tests.e2e.test_back_in_time import restored
 from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, with_feed
 from tests.relay.nats_server import NatsServer
-from tests.support.daemon import running
-from tests.support.program import Command
-from tests.support.proxy import Lan, Proxy
-from tests.support.shop import Payment, Shop, answering
-from tests.support.terminal import scripted_terminal
+from tests.rig.daemon import running
+from tests.rig.program import Command
+from tests.rig.proxy import Lan, Proxy
+from tests.rig.shop import Payment, Shop, answering
+from tests.rig.terminal import scripted_terminal
 
 #: Maximum time until the table is complete after the last fault, in seconds.
 PATIENCE_SECONDS = 180.0

@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
-from tests.support.needs import find
-from tests.support.program import Server
+from tests.rig.needs import find
+from tests.rig.program import Server
 
 SETTINGS = "listen_addresses=''\nmax_connections=30\nshared_buffers=32MB\n"
 

@@ -20,9 +20,9 @@ from posd.collect.store import CollectorStore, parsed
 from posd.relay.messages import OperatorNeeded
 from tests.collect.life import BEGAN, LaneLife, as_messages, life
 from tests.collect.postgres import Postgres
-from tests.support.commands import Done, posd
-from tests.support.needs import needs
-from tests.support.strange import assert_lines
+from tests.rig.commands import Done, posd
+from tests.rig.needs import needs
+from tests.rig.strange import assert_lines
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("postgres", "initdb")]
 

@@ -5,7 +5,7 @@ lanes' totals.
 import pytest
 
 from tests.collect.fleet import play
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 pytestmark = [pytest.mark.slow, needs("nats-server", "postgres", "initdb")]
 

@@ -17,8 +17,8 @@ from tests.collect.hostile import HostileLanes, Sent
 from tests.collect.life import LaneLife, life
 from tests.collect.postgres import Postgres, postgres
 from tests.relay.nats_server import NatsServer
-from tests.support.commands import Done, posd
-from tests.support.needs import needs
+from tests.rig.commands import Done, posd
+from tests.rig.needs import needs
 
 pytestmark = needs("nats-server", "postgres", "initdb")
 

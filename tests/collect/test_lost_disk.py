@@ -10,8 +10,8 @@ from tests.e2e.test_backup import posd_command
 from tests.relay.lane import Lane, with_feed
 from tests.relay.nats_server import NatsServer
 from tests.relay.test_relay import paid
-from tests.support.needs import needs
-from tests.support.shop import open_shop
+from tests.rig.needs import needs
+from tests.rig.shop import open_shop
 
 pytestmark = [pytest.mark.slow, needs("nats-server", "postgres", "initdb")]
 

@@ -11,9 +11,9 @@ from tests.collect.life import as_messages, life
 from tests.collect.postgres import postgres
 from tests.relay.nats_server import NatsServer, version
 from tests.relay.scrapes import numbers, scraped
-from tests.support.needs import needs
-from tests.support.ports import reserve
-from tests.support.program import Command
+from tests.rig.needs import needs
+from tests.rig.ports import reserve
+from tests.rig.program import Command
 
 pytestmark = needs("postgres", "initdb", "nats-server")
 

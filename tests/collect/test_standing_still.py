@@ -19,13 +19,13 @@ from tests.e2e.test_standing_still import pay, well
 from tests.relay.lane import Lane, with_feed
 from tests.relay.nats_server import NatsServer
 from tests.relay.scrapes import numbers, scraped
-from tests.support import forks
-from tests.support.daemon import running
-from tests.support.leftovers import OWNER, owner
-from tests.support.needs import needs
-from tests.support.ports import reserve
-from tests.support.standing import FullOutput
-from tests.support.terminal import scripted_terminal
+from tests.rig import forks
+from tests.rig.daemon import running
+from tests.rig.leftovers import OWNER, owner
+from tests.rig.needs import needs
+from tests.rig.ports import reserve
+from tests.rig.standing import FullOutput
+from tests.rig.terminal import scripted_terminal
 
 pytestmark = [pytest.mark.slow, needs("postgres", "initdb", "nats-server")]
 

@@ -19,8 +19,8 @@ from posd.collect.store import MOST_DATABASES, CollectorStore, ParsedMessage, in
 from posd.relay.messages import OperatorNeeded
 from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
 from tests.collect.postgres import Postgres
-from tests.support.needs import needs
-from tests.support.tables import every
+from tests.rig.needs import needs
+from tests.rig.tables import every
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("postgres", "initdb")]
 

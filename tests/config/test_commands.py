@@ -9,7 +9,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from posd.cli.main import main
-from tests.support.commands import Done, posd_process
+from tests.rig.commands import Done, posd_process
 
 SECRET = "hunter2-hunter2"
 VOID_STANDING = "assumption, from the configuration"

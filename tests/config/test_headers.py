@@ -9,7 +9,7 @@ import pytest
 from posd.config import Config, ConfigError, parse
 from posd.config.show import entries
 from posd.config.values import MAX_HEADER_BYTES
-from tests.support.tables import every
+from tests.rig.tables import every
 
 SECRET = "hunter2-hunter2"
 

@@ -12,7 +12,7 @@ from posd.config.reader import ConfigReader
 from posd.config.schema import SECTIONS, keys
 from posd.config.show import toml_lines
 from posd.config.values import ReaderContext
-from tests.support.tables import every
+from tests.rig.tables import every
 
 
 def problems(text: str, directory: Path) -> list[ConfigProblem]:

@@ -10,8 +10,8 @@ from posd.cli.operate.support import SECRET_KEY
 from posd.config import examine
 from posd.config.schema import PROFILE_KEYS, SECTIONS, TerminalConfig, keys
 from posd.daemon.reload import InForce
-from tests.support.commands import posd
-from tests.support.tables import every
+from tests.rig.commands import posd
+from tests.rig.tables import every
 
 SECRET = "hunter2-hunter2"
 #: Wrong values that a person may write. Each value contains the secret.

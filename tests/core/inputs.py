@@ -34,7 +34,7 @@ from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, ErrorEnvelope, NotSent, Replied, StartRefused
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
-from tests.support.events import body
+from tests.rig.events import body
 
 USER_CANCELED = ErrorEnvelope("TERMINAL-SUNMI", "-1", "canceled by the user", certain=True, whole=True)
 

@@ -9,7 +9,7 @@ from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
 from posd.payments.model import Result, Transaction
 from posd.payments.wire import StartAcknowledgement, TransactionEvent, read_acknowledgement, read_event
 from posd.records.model import Phase
-from tests.support.events import body
+from tests.rig.events import body
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"

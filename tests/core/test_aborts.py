@@ -11,8 +11,8 @@ from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
 from posd.terminals.attempt import Attempt, NotSent, Replied, ReplyLost
 from tests.core.scenarios import IDENTITY, NOW, read, starting
-from tests.support.events import body
-from tests.support.tables import every
+from tests.rig.events import body
+from tests.rig.tables import every
 
 
 @every(

@@ -26,7 +26,7 @@ from posd.payments.transitions import RepeatedEvent, address_back, address_lost,
 from posd.records.model import Phase
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, read, starting
-from tests.support.tables import there
+from tests.rig.tables import there
 
 OLD = "192.168.7.20"
 LIMITS = ReconcileConfig(10.0, 300.0, 60.0, 60.0, probe_with_abort=False)

@@ -18,7 +18,7 @@ from posd.payments.transitions import RepeatedEvent, advance
 from posd.records.model import Phase
 from tests.core.inputs import content
 from tests.core.scenarios import IDENTITY, NOW, read, starting
-from tests.support.tables import every
+from tests.rig.tables import every
 
 D = Decimal
 AMOUNTS = st.decimals(min_value=0, max_value=10**12 - 1, places=4) | st.integers(0, 10**12 - 1).map(Decimal)

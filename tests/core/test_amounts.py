@@ -18,7 +18,7 @@ from posd.payments.request import read_start
 from posd.payments.transitions import RepeatedEvent, advance, resolved
 from tests.core.inputs import content
 from tests.core.scenarios import NOW, REQUESTED, read, starting
-from tests.support.tables import every
+from tests.rig.tables import every
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
 CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from posd.terminals.attempt import clock_ahead, clock_remark, in_words
-from tests.support.tables import every
+from tests.rig.tables import every
 
 NOW = datetime(2026, 11, 26, 10, 0, 0, 600_000, tzinfo=UTC)
 

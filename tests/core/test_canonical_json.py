@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from posd.base.canonical_json import NotCanonical, canonical, faults
 from posd.base.json_types import Place, encode, pointer
 from posd.simulator.authentication import parse_javascript, stringify_javascript
-from tests.support.needs import needs
-from tests.support.tables import every
+from tests.rig.needs import needs
+from tests.rig.tables import every
 
 
 @every(

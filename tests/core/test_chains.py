@@ -13,7 +13,7 @@ from posd.payments.transitions import RepeatedEvent, advance, conclude_start, re
 from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
-from tests.support.tables import every, there
+from tests.rig.tables import every, there
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
 CAPTURE, POST_TIP = OperationType.CAPTURE, OperationType.POST_TIP

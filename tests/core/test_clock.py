@@ -26,7 +26,7 @@ from posd.clock.rules import (
     StoredClock,
     TerminalTimes,
 )
-from tests.support.tables import every
+from tests.rig.tables import every
 
 BUILT = datetime(2026, 11, 20, tzinfo=UTC)
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)

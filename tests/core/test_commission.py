@@ -14,7 +14,7 @@ from posd.config import HeaderValue, TerminalConfig
 from posd.config.profile import EDITIONS, OperationRow
 from posd.config.schema import HashEncryptConfig
 from posd.terminals.identity import Commission, Part, profile_version, vouched
-from tests.support.tables import every
+from tests.rig.tables import every
 
 TERMINAL = TerminalConfig(
     serial="SN-1",

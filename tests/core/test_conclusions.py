@@ -34,7 +34,7 @@ from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, REQUESTED, starting
 from tests.core.walks import Input
-from tests.support.tables import there
+from tests.rig.tables import there
 
 LATER = NOW + timedelta(seconds=30)
 LATER_TEXT = "2026-11-20T10:42:33.000Z"

@@ -17,7 +17,7 @@ from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.outcomes import inferred
 from posd.records.model import Phase
 from tests.core.scenarios import NOW, starting
-from tests.support.tables import every, there
+from tests.rig.tables import every, there
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "counting.json").read_text())
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH

@@ -19,9 +19,9 @@ from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records.model import Phase
 from tests.core.scenarios import IDENTITY, NOW, REQUESTED, starting
-from tests.support.events import body
-from tests.support.slow import examples
-from tests.support.tables import there
+from tests.rig.events import body
+from tests.rig.slow import examples
+from tests.rig.tables import there
 
 REFERENCE = "0b6e9c1c-54a7-4f0e-8a3e-3a1f0c7d9e55"
 EVENT = body(

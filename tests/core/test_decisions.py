@@ -23,8 +23,8 @@ from posd.payments.transitions import (
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, ErrorEnvelope, NotSent, StartRefused
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
-from tests.support.events import body
-from tests.support.tables import there
+from tests.rig.events import body
+from tests.rig.tables import there
 
 GRACE = timedelta(seconds=10)
 PATH = ((ACK, None), (CARD, ACK), (REQUESTED, CARD))

@@ -13,7 +13,7 @@ from posd.printing.wire import PollAnswered, judge, read_poll, read_status, read
 from posd.terminals.attempt import ErrorEnvelope, Replied, read_envelope
 from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.core.test_printing import starting
-from tests.support.tables import there
+from tests.rig.tables import there
 
 #: JSON -> value as an id.
 NOTATIONS = {

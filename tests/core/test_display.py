@@ -18,7 +18,7 @@ from posd.payments.model import Attention, AttentionCode, NextStep, Outcome, Res
 from posd.payments.outcomes import inferred
 from posd.records.model import Phase
 from tests.core.scenarios import IDENTITY, NOW
-from tests.support.tables import every
+from tests.rig.tables import every
 
 GRACE = timedelta(seconds=10)
 #: Limit of characters, for one or two lines of a till display. LONGEST: limit for the text that calls a supervisor.

@@ -48,7 +48,7 @@ from posd.records.model import QUARANTINED_LINE, TAKEN_OVER_LINE, Phase, facts_o
 from posd.terminals.attempt import Attempt, Doubtful, NotSent, Replied, ReplyLost, StartRefused
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
-from tests.support.tables import every
+from tests.rig.tables import every
 
 ACKNOWLEDGEMENT = Replied(200, json.dumps({"status": ACK, "terminal": {"serialNumber": "SN-TEST"}}).encode())
 PIECE = Evidence(kind=EvidenceKind.SEARCH, at="2026-11-20T10:42:03.000Z", result="none")

@@ -9,8 +9,8 @@ from posd.payments.lifecycle import Status, Trail, step
 from posd.payments.transitions import New, RepeatedEvent, limit_of_events
 from posd.payments.wire import TransactionEvent, read_event
 from tests.core.scenarios import IDENTITY, NOW, starting
-from tests.support.events import body
-from tests.support.tables import every
+from tests.rig.events import body
+from tests.rig.tables import every
 
 EVENTS = EVENTS_OF_TRANSACTION.value
 ALL = EVENTS + FINALS_OF_TRANSACTION.value

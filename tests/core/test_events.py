@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from posd.payments.wire import MAX_TEXT, NotAnEvent, read_event
 from tests.core.scenarios import IDENTITY
-from tests.support.events import body, event
-from tests.support.tables import every
+from tests.rig.events import body, event
+from tests.rig.tables import every
 
 
 @every("field", ["event_id", "occurred_at", "merchant_id", "client_transaction_id", "terminal"])

@@ -16,7 +16,7 @@ from tests.core.inputs import CALLBACK, NO_ANSWER, PEOPLE, PROOF, REPLIES, SILEN
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, Path, name_of
 from tests.core.test_every_order import CORE, GRACE, PATHS
 from tests.core.walks import Deck, State, walk
-from tests.support.tables import there
+from tests.rig.tables import there
 
 PATH: Path = ((ACK, None), (CARD, ACK), (REQUESTED, CARD))
 FINALS = {

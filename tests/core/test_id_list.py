@@ -7,7 +7,7 @@ import pytest
 from posd.records.witness import StartedPayment
 from posd.upkeep import takeover
 from posd.upkeep.takeover import MOST_LINE_BYTES, MOST_LINES, InvalidIdList
-from tests.support.tables import every
+from tests.rig.tables import every
 
 ONE = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
 TWO = "7f9619ff-8b86-4d01-b42d-00cf4fc964ff"

@@ -18,7 +18,7 @@ from posd.terminals.identity import (
     steps,
     words,
 )
-from tests.support.tables import every
+from tests.rig.tables import every
 
 BOOLEANS = ("pinned", "proven", "proved", "decided", "contested", "is_open")
 

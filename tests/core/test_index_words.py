@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.canonical_json import WORD_LENGTH, asked_words, index_words
-from tests.support.tables import every
+from tests.rig.tables import every
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 NAMES = TEXT | st.sampled_from(["k", 'a"b', "a\\b", "a\0b", "", "a.b", "a=b"])

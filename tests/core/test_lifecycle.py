@@ -19,7 +19,7 @@ from posd.payments.lifecycle import (
     apply_search_state,
     step,
 )
-from tests.support.tables import every
+from tests.rig.tables import every
 
 STATES = (None, *Status)
 EVERY_PAIR = tuple(itertools.product(STATES, Status))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from posd.base.json_types import encode
 from posd.base.money import MAX_WIRE_DIGITS, parse_money, read_money, sum_of, to_decimal, total
-from tests.support.tables import every
+from tests.rig.tables import every
 
 DECODER = msgspec.json.Decoder(float_hook=to_decimal)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.text import MAX_PARTS, Language, accepted_weights, preferred_language
-from tests.support.tables import every
+from tests.rig.tables import every
 
 EN, ES = Language
 

@@ -28,7 +28,7 @@ from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 from tests.core.walks import Input
-from tests.support.tables import every
+from tests.rig.tables import every
 
 GRACE = timedelta(seconds=10)
 WAIT, DONE, NEW_ID_OK, ASK_PERSON = NextStep

@@ -17,7 +17,7 @@ from posd.records.request import (
     read_decision,
 )
 from tests.core.inputs import named
-from tests.support.tables import every
+from tests.rig.tables import every
 
 WHO = {"operator": "Ana", "note": "seen on the slip"}
 REFERENCE = "5B6F6A5E-0B0A-4D7C-9D55-0F6B1C2A9E11"

@@ -18,7 +18,7 @@ from posd.terminals.attempt import NotSent, StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
-from tests.support.tables import every, there
+from tests.rig.tables import every, there
 
 R1 = content("APPROVAL", REQUESTED)
 R2 = content("APPROVAL", REQUESTED, reference="r-2")

@@ -20,7 +20,7 @@ from posd.printing.wire import (
 )
 from posd.terminals.attempt import Attempt, Replied, ReplyLost
 from tests.core.test_printing import starting
-from tests.support.tables import every
+from tests.rig.tables import every
 
 JOB = starting()
 

@@ -21,7 +21,7 @@ from posd.printing.model import (
 )
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, NotSent, StartRefused
-from tests.support.tables import every
+from tests.rig.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=1)

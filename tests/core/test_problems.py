@@ -9,7 +9,7 @@ from posd.base.ids import canonical_uuid
 from posd.base.problems import PROBLEMS, Problem
 from posd.base.times import iso, parse_iso
 from posd.calls.app import STARTS
-from tests.support.tables import every
+from tests.rig.tables import every
 
 
 @every("code", PROBLEMS)

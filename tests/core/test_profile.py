@@ -16,7 +16,7 @@ from posd.config.profile import (
     replace_row,
     resolve_path,
 )
-from tests.support.tables import every
+from tests.rig.tables import every
 
 OPERATIONS = (
     "charge",

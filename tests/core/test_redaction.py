@@ -20,7 +20,7 @@ from posd.base import ids
 from posd.base.ids import Channel
 from posd.base.redaction import REDACTED, Redactor
 from tests.core.scenarios import IDENTITY
-from tests.support.secrets import ECHOES, undone
+from tests.rig.secrets import ECHOES, undone
 
 KEY, OLD = b"k" * 32, b"o" * 32
 REDACTOR = Redactor([KEY, OLD])

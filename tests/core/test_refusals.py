@@ -24,7 +24,7 @@ from posd.terminals.attempt import (
 from tests.core.inputs import REPLIES, content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, starting
 from tests.core.test_decisions import GRACE
-from tests.support.tables import every, there
+from tests.rig.tables import every, there
 
 CANCELED_BY_ANSWER = {item.name: item.apply for item in REPLIES}["canceled"]
 

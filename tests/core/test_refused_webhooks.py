@@ -11,7 +11,7 @@ from posd.base.replies import CallbackResult, UnreadableBody, refusal
 from posd.base.text import Language
 from posd.cli.explain import catalogue
 from posd.payments.wire import read_event
-from tests.support.tables import every
+from tests.rig.tables import every
 
 UNSIGNED = {"signature_fault": "it has no signature"}
 OTHER_ID = {"another": "print job"}

@@ -25,7 +25,7 @@ from posd.relay.messages import (
     StateMessage,
     waiting,
 )
-from tests.support.tables import every
+from tests.rig.tables import every
 
 A, B, C = "aaaa", "bbbb", "cccc"
 SENDER = {"merchant": "m", "lane": "l", "at": "2026-11-26T10:00:00.000Z"}

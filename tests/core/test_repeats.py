@@ -11,7 +11,7 @@ from posd.payments.lifecycle import Verdict
 from posd.payments.transitions import RepeatedEvent, recognise
 from posd.payments.wire import read_event
 from tests.core.scenarios import IDENTITY, NOW, starting
-from tests.support.events import event
+from tests.rig.events import event
 
 BASE = event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED", terminal={"serial_number": "20000000100", "model": "M"}) | {
     "raw_response": {"transaction_reference": "r-1", "authorized_amount": 1.5, "ticket_number": "7"},

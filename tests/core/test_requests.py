@@ -28,8 +28,8 @@ from posd.payments.request import (
 from posd.records.request import MAX_FAULTS, FieldReader, check, decided, read_body
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
-from tests.support.events import body as event_body
-from tests.support.tables import every
+from tests.rig.events import body as event_body
+from tests.rig.tables import every
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"

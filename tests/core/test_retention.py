@@ -16,7 +16,7 @@ from posd.records.model import Phase, Pruned, PrunedJob
 from posd.upkeep.retention_rules import RetentionReason, guards_sale, keeps, keeps_together
 from tests.core.scenarios import NOW
 from tests.core.test_chains import STATES, in_state
-from tests.support.tables import every
+from tests.rig.tables import every
 
 LATER = iso(NOW + timedelta(days=400))
 ENDED = ("approved", "approved by a person", "declined", "rejected", "canceled", "not_started")

@@ -22,7 +22,7 @@ from posd.payments.wire import NotAnEvent, TransactionEvent
 from posd.terminals.attempt import NotSent, Replied, ReplyLost, cut, size_of
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED
-from tests.support.events import body
+from tests.rig.events import body
 
 OURS = f'{{"client_transaction_id": "{IDENTITY}", "status": "CARD_PRESENTED", "amount": 1.10}}'
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from posd.base.problems import Problem
 from posd.base.text import escaped, shown
-from tests.support.strange import STRANGE, assert_lines
-from tests.support.tables import every
+from tests.rig.strange import STRANGE, assert_lines
+from tests.rig.tables import every
 
 #: All characters, including lone surrogates.
 TEXT = st.text(st.characters())

@@ -16,8 +16,8 @@ from posd.payments.outcomes import unlikely
 from posd.payments.transitions import RepeatedEvent, advance
 from posd.payments.wire import TransactionEvent, read_event
 from tests.core.scenarios import IDENTITY, NOW, REQUESTED, starting
-from tests.support.events import body
-from tests.support.tables import every, there
+from tests.rig.events import body
+from tests.rig.tables import every, there
 
 DAY = timedelta(days=1)
 ON_TIME = NOW.isoformat()

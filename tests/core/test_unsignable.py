@@ -4,7 +4,7 @@ posd reports the places of these parts before it records anything.
 """
 
 from posd.records.request import unsignable
-from tests.support.tables import every
+from tests.rig.tables import every
 
 
 @every(

@@ -14,7 +14,7 @@ from msgspec import structs
 from posd.config.schema import HashEncryptConfig
 from posd.terminals.authentication import OutgoingRequest, hmac_sha256
 from posd.terminals.hash_encrypt import SigningMoment, hash_encrypt
-from tests.support.tables import every
+from tests.rig.tables import every
 
 SCHEMES = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))["schemes"]
 CASES = [*SCHEMES["hash-encrypt"]["cases"], *SCHEMES["hash-encrypt"]["alternatives"]]

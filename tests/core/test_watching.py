@@ -28,7 +28,7 @@ from posd.payments.schedule import (
     stopped,
 )
 from posd.records.model import Phase
-from tests.support.tables import every, there
+from tests.rig.tables import every, there
 
 LIMITS = ReconcileConfig(10.0, 300.0, 60.0, 60.0, probe_with_abort=False)
 ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED

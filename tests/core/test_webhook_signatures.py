@@ -14,7 +14,7 @@ from posd.terminals.authentication import (
     header_names,
     signature_headers,
 )
-from tests.support.tables import every
+from tests.rig.tables import every
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))
 CASES = VECTORS["schemes"]["webhook-candidates"]["cases"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from posd.records import witness
 from posd.records.witness import StartedPayment, WitnessContents, why_gone_back
 from posd.storage.changes import DatabaseIdentity, IdentityCause
-from tests.support.tables import every, there
+from tests.rig.tables import every, there
 
 A = StartedPayment("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-1", "2026-11-20T10:00:00.000Z")
 B = StartedPayment(

@@ -10,7 +10,7 @@ from random import Random
 from posd.base.crashpoints import POINTS
 from tests.crash.cell import FAILED, Cell, Result, parse, run
 from tests.crash.scenarios import SCENARIOS
-from tests.support.command import execute
+from tests.rig.command import execute
 
 #: Prefix of frequent points -> the passes of the point at which the daemon is killed.
 COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}

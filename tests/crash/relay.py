@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.proxy import Connection, Proxy, cut
+from tests.rig.proxy import Connection, Proxy, cut
 
 #: Exceptions of a broken connection on either side. A time-out is an OSError.
 BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)

@@ -17,9 +17,9 @@ from posd.storage import backup, connection
 from tests.crash.printing import WEBHOOKS, creates, prints
 from tests.crash.relay import Exchange
 from tests.crash.world import Payment, World
+from tests.rig.shop import AMOUNT
 from tests.store.filled import MORNING, filling, name
 from tests.store.printed import print_out
-from tests.support.shop import AMOUNT
 
 Plot = Callable[[World], Awaitable[None]]
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 from posd.base.crashpoints import POINTS
 from tests.crash.cell import OK, Result, parse, run
 from tests.crash.scenarios import SCENARIOS
-from tests.support.slow import named_quick
+from tests.rig.slow import named_quick
 
 #: Number of cells that run in parallel. The machine has two cores, and a cell waits half of its time.
 JOBS = 4

@@ -12,9 +12,9 @@ from typing import Any
 from posd.upkeep.verify import verify
 from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
-from tests.support.daemon import FAULTS
-from tests.support.judge import Case, lost_events, payment_faults, row_faults
-from tests.support.webhooks import disk
+from tests.rig.daemon import FAULTS
+from tests.rig.judge import Case, lost_events, payment_faults, row_faults
+from tests.rig.webhooks import disk
 
 #: The path of the payments' callbacks.
 WEBHOOKS = "/webhooks/transactions/"

@@ -21,12 +21,12 @@ from posd.tls import issue
 from posd.tls.files import load_pair
 from tests.crash import printing
 from tests.crash.relay import Relay
-from tests.support.daemon import ANY_PORT, Daemon, toml
-from tests.support.ports import reserve
-from tests.support.program import Command
-from tests.support.shop import AMOUNT
-from tests.support.simulated import SEARCHING, undelivered
-from tests.support.streams import Reply
+from tests.rig.daemon import ANY_PORT, Daemon, toml
+from tests.rig.ports import reserve
+from tests.rig.program import Command
+from tests.rig.shop import AMOUNT
+from tests.rig.simulated import SEARCHING, undelivered
+from tests.rig.streams import Reply
 
 if TYPE_CHECKING:
     from tests.crash.scenarios import Scenario

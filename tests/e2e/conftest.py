@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.daemon import Daemon, running
-from tests.support.prints import Printer, open_printer
-from tests.support.shop import FEW_TERMINALS, TERMINALS, Shop, nothing_to_correct, open_shop
-from tests.support.slow import examples
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import Daemon, running
+from tests.rig.prints import Printer, open_printer
+from tests.rig.shop import FEW_TERMINALS, TERMINALS, Shop, nothing_to_correct, open_shop
+from tests.rig.slow import examples
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 #: Number of terminals of a shop for one test.

@@ -5,9 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.shop import Payment, Shop, acknowledging, answering, held, nothing_to_correct, open_counters
-from tests.support.streams import Reply
-from tests.support.terminal import Request, Script
+from tests.rig.shop import Payment, Shop, acknowledging, answering, held, nothing_to_correct, open_counters
+from tests.rig.streams import Reply
+from tests.rig.terminal import Request, Script
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

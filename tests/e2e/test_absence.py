@@ -14,10 +14,10 @@ from posd.base.times import iso
 from posd.calls.streams import HEARTBEAT_SECONDS
 from posd.payments.model import LONG_WAIT
 from tests.e2e.test_metrics import families, value
-from tests.support.daemon import Daemon
-from tests.support.events import event
-from tests.support.shop import QUIET, Payment, Shop, answering, knowing, open_counters
-from tests.support.streams import stream
+from tests.rig.daemon import Daemon
+from tests.rig.events import event
+from tests.rig.shop import QUIET, Payment, Shop, answering, knowing, open_counters
+from tests.rig.streams import stream
 
 #: Downtime in seconds. The downtime is longer than a terminal's retries.
 LONG = 720

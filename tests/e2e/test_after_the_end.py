@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from posd.httpd.admission import PLACES_OF_STRANGER
-from tests.support.daemon import Daemon
-from tests.support.events import body
-from tests.support.https import deliver, post, status_of
-from tests.support.shop import AMOUNT, OFFLINE, Shop, acknowledging, answering
-from tests.support.webhooks import disk
+from tests.rig.daemon import Daemon
+from tests.rig.events import body
+from tests.rig.https import deliver, post, status_of
+from tests.rig.shop import AMOUNT, OFFLINE, Shop, acknowledging, answering
+from tests.rig.webhooks import disk
 
 #: Data of a device that is not the terminal.
 STRANGE = {"brand": "Strange", "model": "Strange"}

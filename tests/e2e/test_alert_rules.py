@@ -13,9 +13,9 @@ from posd.daemon.metrics import FAMILIES
 from posd.relay.relay import RelayCounters
 from tests.e2e.test_metrics import families
 from tests.e2e.test_reload import reloaded
-from tests.support.daemon import running
-from tests.support.exposition import Family, read
-from tests.support.terminal import PATIENCE_SECONDS, scripted_terminal
+from tests.rig.daemon import running
+from tests.rig.exposition import Family, read
+from tests.rig.terminal import PATIENCE_SECONDS, scripted_terminal
 
 MONITORING = Path(__file__).parents[2] / "monitoring"
 #: A metric of posd in a rule, with label conditions.

@@ -10,9 +10,9 @@ import pytest
 
 from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, lose, posd_command
-from tests.support.daemon import Daemon
-from tests.support.events import APPROVED
-from tests.support.shop import Payment, Shop
+from tests.rig.daemon import Daemon
+from tests.rig.events import APPROVED
+from tests.rig.shop import Payment, Shop
 
 SEEN = "posd restore --seen --operator NAME"
 

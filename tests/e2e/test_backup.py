@@ -21,12 +21,12 @@ from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.upkeep.verify import verify
 from tests.e2e.conftest import CHARGE, some
-from tests.support.commands import posd
-from tests.support.daemon import Daemon, running
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.shop import Shop
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.commands import posd
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.shop import Shop
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 
 async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:

@@ -19,14 +19,14 @@ import pytest
 
 from posd.tls import issue
 from posd.tls.files import TlsFiles, describe, files_in
-from tests.support import forks
-from tests.support.daemon import Daemon, toml
-from tests.support.events import body
-from tests.support.https import connect, post
-from tests.support.leftovers import OWNER, owner
-from tests.support.shop import AMOUNT
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal
+from tests.rig import forks
+from tests.rig.daemon import Daemon, toml
+from tests.rig.events import body
+from tests.rig.https import connect, post
+from tests.rig.leftovers import OWNER, owner
+from tests.rig.shop import AMOUNT
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal
 
 DAY = timedelta(days=1)
 #: Number of webhooks that must arrive with each certificate before the next certificate is made.

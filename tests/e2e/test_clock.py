@@ -13,15 +13,15 @@ import trustme
 
 from posd.base.times import iso, parse_iso
 from tests.e2e.test_certificates import shown
-from tests.support.certificates import LATER
-from tests.support.daemon import Daemon, running
-from tests.support.events import body
-from tests.support.faketime import FakeTime
-from tests.support.needs import needs
-from tests.support.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
-from tests.support.streams import Reply
-from tests.support.tables import there
-from tests.support.terminal import scripted_terminal
+from tests.rig.certificates import LATER
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import body
+from tests.rig.faketime import FakeTime
+from tests.rig.needs import needs
+from tests.rig.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
+from tests.rig.streams import Reply
+from tests.rig.tables import there
+from tests.rig.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.e2e.conftest import CHARGE
 from tests.e2e.test_clock import unsure
-from tests.support.daemon import running
-from tests.support.faketime import FakeTime
-from tests.support.needs import needs
-from tests.support.terminal import scripted_terminal
+from tests.rig.daemon import running
+from tests.rig.faketime import FakeTime
+from tests.rig.needs import needs
+from tests.rig.terminal import scripted_terminal
 
 
 @pytest.mark.slow

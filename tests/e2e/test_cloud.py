@@ -10,14 +10,14 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import approved, operation, taking
-from tests.support.daemon import running
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.shop import QUIET, Shop, answering, hanging_up, knowing, nothing_to_correct
-from tests.support.simulated import configured_otherwise, public
-from tests.support.terminal import scripted_terminal
-from tests.support.webhooks import everything
+from tests.rig.chains import approved, operation, taking
+from tests.rig.daemon import running
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.shop import QUIET, Shop, answering, hanging_up, knowing, nothing_to_correct
+from tests.rig.simulated import configured_otherwise, public
+from tests.rig.terminal import scripted_terminal
+from tests.rig.webhooks import everything
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

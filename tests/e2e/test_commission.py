@@ -11,9 +11,9 @@ import pytest_asyncio
 
 from tests.e2e.test_proof import NONE, NOTHING_RUNNING, lacking, pay_before, settings
 from tests.e2e.test_reload import sent
-from tests.support.daemon import Daemon
-from tests.support.shop import Payment, Shop, answering, hanging_up, knowing, open_counters
-from tests.support.streams import Reply
+from tests.rig.daemon import Daemon
+from tests.rig.shop import Payment, Shop, answering, hanging_up, knowing, open_counters
+from tests.rig.streams import Reply
 
 WORD = {"operator": "Ana", "note": "after it was hung up"}
 NOT_CONFIRMED = settings(search=False, abort=False)

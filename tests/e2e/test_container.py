@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from posd.tls import issue
-from tests.support.daemon import Daemon, toml
-from tests.support.manager import passed_socket
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.daemon import Daemon, toml
+from tests.rig.manager import passed_socket
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal
 
 #: Script that mounts the directory read-only at $2, and only the socket at $3.
 CONTAINER = """

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import CHARGE
-from tests.support.connections import shut
-from tests.support.daemon import Daemon, running
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.shop import held
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.connections import shut
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.shop import held
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal
 
 
 async def quietly(call: Any) -> Any:

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.events import body, event
-from tests.support.prints import SILENT, Printer
-from tests.support.shop import Payment, Shop, knowing
-from tests.support.tables import every
-from tests.support.webhooks import answer_to, attention, disk, quarantined, recorded
+from tests.rig.events import body, event
+from tests.rig.prints import SILENT, Printer
+from tests.rig.shop import Payment, Shop, knowing
+from tests.rig.tables import every
+from tests.rig.webhooks import answer_to, attention, disk, quarantined, recorded
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 #: Number of terminals in the quick suite.

@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import Operation, operation, taking
-from tests.support.shop import Shop
-from tests.support.webhooks import disk
+from tests.rig.chains import Operation, operation, taking
+from tests.rig.shop import Shop
+from tests.rig.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 

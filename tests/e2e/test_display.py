@@ -12,11 +12,11 @@ import pytest_asyncio
 
 from posd.calls.streams import HEARTBEAT_SECONDS
 from tests.e2e.test_reconcile import BY_ANA
-from tests.support.events import APPROVED, event
-from tests.support.shop import Payment, Shop, answering, held, knowing, open_counters, open_shop
-from tests.support.streams import collect, stream
-from tests.support.terminal import nowhere
-from tests.support.webhooks import attention
+from tests.rig.events import APPROVED, event
+from tests.rig.shop import Payment, Shop, answering, held, knowing, open_counters, open_shop
+from tests.rig.streams import collect, stream
+from tests.rig.terminal import nowhere
+from tests.rig.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 

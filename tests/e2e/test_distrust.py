@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from posd.tls.files import describe
 from tests.clients.run import build_go
-from tests.support.daemon import Daemon
-from tests.support.https import connect
-from tests.support.needs import find
-from tests.support.tables import there
+from tests.rig.daemon import Daemon
+from tests.rig.https import connect
+from tests.rig.needs import find
+from tests.rig.tables import there
 
 UNKNOWN_CA = 48
 

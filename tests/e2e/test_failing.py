@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_metrics import value
-from tests.support.daemon import Daemon, living, toml
-from tests.support.exposition import read
-from tests.support.manager import passed_socket
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.daemon import Daemon, living, toml
+from tests.rig.exposition import read
+from tests.rig.manager import passed_socket
+from tests.rig.terminal import ScriptedTerminal
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from posd.api import routes
-from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, event
-from tests.support.shop import Payment, Shop, answering
-from tests.support.streams import stream
-from tests.support.tables import there
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import APPROVED, event
+from tests.rig.shop import Payment, Shop, answering
+from tests.rig.streams import stream
+from tests.rig.tables import there
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

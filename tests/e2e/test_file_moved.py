@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import some
-from tests.support.daemon import Daemon
-from tests.support.shop import Shop
+from tests.rig.daemon import Daemon
+from tests.rig.shop import Shop
 
 #: Seconds in which posd detects the change, even on a busy machine.
 SECONDS = 10.0

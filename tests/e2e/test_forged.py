@@ -10,11 +10,11 @@ import pytest
 
 from posd.base import ids
 from posd.base.ids import Channel
-from tests.support.events import body
-from tests.support.https import post, send
-from tests.support.shop import Payment, Shop, quiet
-from tests.support.streams import Reply
-from tests.support.webhooks import address, attention, deliver, everything, faults, parse
+from tests.rig.events import body
+from tests.rig.https import post, send
+from tests.rig.shop import Payment, Shop, quiet
+from tests.rig.streams import Reply
+from tests.rig.webhooks import address, attention, deliver, everything, faults, parse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -34,11 +34,11 @@ from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.tls import issue
 from posd.tls.files import files_in, load_pair
-from tests.support import events
-from tests.support.daemon import Daemon, toml
-from tests.support.usage import resident_bytes
-from tests.support.waits import until
-from tests.support.webhooks import parse
+from tests.rig import events
+from tests.rig.daemon import Daemon, toml
+from tests.rig.usage import resident_bytes
+from tests.rig.waits import until
+from tests.rig.webhooks import parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25

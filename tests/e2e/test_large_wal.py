@@ -11,10 +11,10 @@ from typing import Any
 
 from posd.storage import database_files
 from tests.e2e.test_standing_still import pay
-from tests.support.commands import posd as command
-from tests.support.daemon import Daemon
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal, nowhere
+from tests.rig.commands import posd as command
+from tests.rig.daemon import Daemon
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal, nowhere
 
 #: Program that reads the database and keeps its transaction open.
 SHELL = """

@@ -13,13 +13,13 @@ import pytest
 
 from posd.base import limits
 from tests.e2e.test_limits_of_tills import metric
-from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, body, event
-from tests.support.https import connect
-from tests.support.shop import Payment, Shop, answering, knowing, open_shop
-from tests.support.streams import PATIENCE_SECONDS
-from tests.support.terminal import Request
-from tests.support.webhooks import attention, disk
+from tests.rig.daemon import Daemon
+from tests.rig.events import APPROVED, body, event
+from tests.rig.https import connect
+from tests.rig.shop import Payment, Shop, answering, knowing, open_shop
+from tests.rig.streams import PATIENCE_SECONDS
+from tests.rig.terminal import Request
+from tests.rig.webhooks import attention, disk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,14 +11,14 @@ import pytest
 from posd.base.limits import CONNECTIONS_OF_PROCESS, PRINT_JOBS_OF_PROCESS, STREAMS_OF_PROCESS
 from posd.client import Posd, Problem
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon, running
-from tests.support.senders import ask_on, process
-from tests.support.shop import Shop
-from tests.support.streams import Connection, ask
-from tests.support.terminal import scripted_terminal, taking_print
-from tests.support.usage import descriptors
-from tests.support.waits import until
-from tests.support.webhooks import faults
+from tests.rig.daemon import Daemon, running
+from tests.rig.senders import ask_on, process
+from tests.rig.shop import Shop
+from tests.rig.streams import Connection, ask
+from tests.rig.terminal import scripted_terminal, taking_print
+from tests.rig.usage import descriptors
+from tests.rig.waits import until
+from tests.rig.webhooks import faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from posd.base.problems import PROBLEMS
-from tests.support.events import APPROVED
-from tests.support.shop import AMOUNT, FEW_TERMINALS, OFFLINE, Shop, acknowledging
-from tests.support.streams import Reply
+from tests.rig.events import APPROVED
+from tests.rig.shop import AMOUNT, FEW_TERMINALS, OFFLINE, Shop, acknowledging
+from tests.rig.streams import Reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from time import monotonic
 
+from tests.rig.shop import Shop
+from tests.rig.usage import MIB, forget_peak, resident_bytes
 from tests.store.filled import filling, name
-from tests.support.shop import Shop
-from tests.support.usage import MIB, forget_peak, resident_bytes
 
 #: Number of events, and text in each of them. A terminal may send four times as many of this size for one payment.
 EVENTS = 500

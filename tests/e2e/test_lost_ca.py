@@ -19,11 +19,11 @@ from tests.e2e.conftest import CHARGE, some
 from tests.e2e.test_backup import back_up
 from tests.e2e.test_backup import posd_command as command_of
 from tests.e2e.test_certificates import check, command, files, reloaded
-from tests.support.commands import posd as posd_command
-from tests.support.daemon import Daemon
-from tests.support.shop import Shop
-from tests.support.tables import there
-from tests.support.webhooks import key_file
+from tests.rig.commands import posd as posd_command
+from tests.rig.daemon import Daemon
+from tests.rig.shop import Shop
+from tests.rig.tables import there
+from tests.rig.webhooks import key_file
 
 
 @pytest_asyncio.fixture

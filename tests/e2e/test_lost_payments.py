@@ -7,8 +7,8 @@ import pytest
 
 from tests.e2e.test_back_in_time import restored, seen
 from tests.e2e.test_backup import back_up, lose
-from tests.support.shop import Payment, Shop
-from tests.support.webhooks import attention
+from tests.rig.shop import Payment, Shop
+from tests.rig.webhooks import attention
 
 BY_ANA = {"operator": "Ana", "note": "the slip of the terminal shows it"}
 #: Amount of a slip, which shows only the sum.

@@ -13,14 +13,14 @@ import pytest
 import pytest_asyncio
 
 from posd.daemon.metrics import FAMILIES, OPEN_PHASES
-from tests.support.daemon import Daemon
-from tests.support.events import RESULTS, body
-from tests.support.exposition import Family, read
-from tests.support.outcomes import every_outcome
-from tests.support.ports import reserve
-from tests.support.shop import Shop, open_shop
-from tests.support.terminal import PATIENCE_SECONDS
-from tests.support.webhooks import address, deliver
+from tests.rig.daemon import Daemon
+from tests.rig.events import RESULTS, body
+from tests.rig.exposition import Family, read
+from tests.rig.outcomes import every_outcome
+from tests.rig.ports import reserve
+from tests.rig.shop import Shop, open_shop
+from tests.rig.terminal import PATIENCE_SECONDS
+from tests.rig.webhooks import address, deliver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from posd.tls.files import describe
 from tests.e2e.test_distrust import other_ca, refuse
 from tests.e2e.test_metrics import families, scrape, value
-from tests.support.daemon import Daemon, running
+from tests.rig.daemon import Daemon, running
 
 
 async def test_the_metrics_have_the_certificate_and_the_terminals_that_refuse_it(posd: Daemon) -> None:

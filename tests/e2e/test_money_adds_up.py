@@ -15,17 +15,17 @@ import pytest
 
 from posd.base.times import iso, parse_iso
 from tests.e2e.test_unlikely import approved as approved_in
-from tests.support.chains import Operation, approved, operation, taking
-from tests.support.connections import shut
-from tests.support.daemon import running
-from tests.support.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
-from tests.support.terminal import scripted_terminal
+from tests.rig.chains import Operation, approved, operation, taking
+from tests.rig.connections import shut
+from tests.rig.daemon import running
+from tests.rig.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
+from tests.rig.terminal import scripted_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Number of terminals in the quick suite.
 TERMINALS = 60
 
-#: Amount that the scripted terminal authorizes for any request (tests/support/chains.py).
+#: Amount that the scripted terminal authorizes for any request (tests/rig/chains.py).
 CHARGED = Decimal("11.20")
 TILLS = 8
 NIL = "00000000-0000-0000-0000-000000000000"

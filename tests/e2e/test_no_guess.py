@@ -11,9 +11,9 @@ import pytest_asyncio
 
 from posd.payments.reconcile import MAX_CALLS
 from tests.e2e.test_proof import NONE, NOTHING_RUNNING, pay_before, prove, settings
-from tests.support.events import event
-from tests.support.https import connect
-from tests.support.shop import (
+from tests.rig.events import event
+from tests.rig.https import connect
+from tests.rig.shop import (
     QUIET,
     Payment,
     Shop,
@@ -24,7 +24,7 @@ from tests.support.shop import (
     knowing,
     open_counters,
 )
-from tests.support.terminal import Request
+from tests.rig.terminal import Request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

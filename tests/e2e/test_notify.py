@@ -16,14 +16,14 @@ from posd.storage.store import Store
 from posd.storage.writer import run_on_db_thread
 from posd.tls import issue
 from tests.e2e.conftest import CHARGE, some
-from tests.support.daemon import Daemon, toml
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.manager import manager, passed_socket
-from tests.support.needs import needs
-from tests.support.streams import Connection, ask
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.daemon import Daemon, toml
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.manager import manager, passed_socket
+from tests.rig.needs import needs
+from tests.rig.streams import Connection, ask
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal
 
 #: Minimum of calls per till between two restarts, on average.
 CALLS = 6

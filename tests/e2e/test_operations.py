@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import FITS, KINDS, PROCESSED, Operation, operation, taking
-from tests.support.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
+from tests.rig.chains import FITS, KINDS, PROCESSED, Operation, operation, taking
+from tests.rig.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 

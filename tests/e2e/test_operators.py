@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.events import body, event
-from tests.support.shop import Payment, Shop, acknowledging, answering, held, knowing
-from tests.support.webhooks import address, attention, deliver
+from tests.rig.events import body, event
+from tests.rig.shop import Payment, Shop, acknowledging, answering, held, knowing
+from tests.rig.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 #: Number of terminals in the quick suite.

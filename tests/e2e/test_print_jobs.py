@@ -14,12 +14,12 @@ import pytest
 
 from posd.printing.request import MAX_DOCUMENT_BYTES
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import running
-from tests.support.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one
-from tests.support.shop import OFFLINE, hanging_up, held
-from tests.support.streams import ask, stream
-from tests.support.terminal import scripted_terminal, taking_print
-from tests.support.webhooks import attention, everything, faults
+from tests.rig.daemon import running
+from tests.rig.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one
+from tests.rig.shop import OFFLINE, hanging_up, held
+from tests.rig.streams import ask, stream
+from tests.rig.terminal import scripted_terminal, taking_print
+from tests.rig.webhooks import attention, everything, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.prints import EAGER, Job, Printer, knowing, one_by_one
-from tests.support.shop import answering, hanging_up, held
-from tests.support.streams import stream
-from tests.support.terminal import http, nowhere, taking_print
-from tests.support.webhooks import faults
+from tests.rig.prints import EAGER, Job, Printer, knowing, one_by_one
+from tests.rig.shop import answering, hanging_up, held
+from tests.rig.streams import stream
+from tests.rig.terminal import http, nowhere, taking_print
+from tests.rig.webhooks import faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from tests.support.https import connect, post
-from tests.support.prints import SILENT, Printer, knowing
-from tests.support.shop import held
-from tests.support.terminal import Request, http
-from tests.support.webhooks import attention, deliver, everything, faults, quarantined
+from tests.rig.https import connect, post
+from tests.rig.prints import SILENT, Printer, knowing
+from tests.rig.shop import held
+from tests.rig.terminal import Request, http
+from tests.rig.webhooks import attention, deliver, everything, faults, quarantined
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

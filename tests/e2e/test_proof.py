@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support.events import event
-from tests.support.shop import (
+from tests.rig.events import event
+from tests.rig.shop import (
     Payment,
     Shop,
     acknowledging,
@@ -22,9 +22,9 @@ from tests.support.shop import (
     nothing_to_correct,
     open_counters,
 )
-from tests.support.tables import there
-from tests.support.terminal import Request, Script, http
-from tests.support.webhooks import attention
+from tests.rig.tables import there
+from tests.rig.terminal import Request, Script, http
+from tests.rig.webhooks import attention
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

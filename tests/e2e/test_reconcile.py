@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.daemon import Daemon
-from tests.support.events import FINALS, RESULTS, event
-from tests.support.shop import Payment, Shop, acknowledging, answering, held, knowing, open_counters
-from tests.support.streams import Connection
-from tests.support.terminal import Request, Script
-from tests.support.webhooks import attention
+from tests.rig.daemon import Daemon
+from tests.rig.events import FINALS, RESULTS, event
+from tests.rig.shop import Payment, Shop, acknowledging, answering, held, knowing, open_counters
+from tests.rig.streams import Connection
+from tests.rig.terminal import Request, Script
+from tests.rig.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 

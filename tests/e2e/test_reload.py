@@ -13,14 +13,14 @@ import pytest
 
 from posd.tls import issue
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon, running, toml
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.manager import manager
-from tests.support.prints import EAGER, Job, knowing
-from tests.support.shop import held
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import Daemon, running, toml
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.manager import manager
+from tests.rig.prints import EAGER, Job, knowing
+from tests.rig.shop import held
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import pytest
 
 from posd.httpd.admission import PLACES_OF_KNOWN
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon, running, toml
-from tests.support.events import APPROVED, body
-from tests.support.https import connect, post, status_of
-from tests.support.shop import Payment, Shop, answering, quiet
-from tests.support.streams import Reply
-from tests.support.tables import every, there
-from tests.support.terminal import Script, ScriptedTerminal
-from tests.support.webhooks import (
+from tests.rig.daemon import Daemon, running, toml
+from tests.rig.events import APPROVED, body
+from tests.rig.https import connect, post, status_of
+from tests.rig.shop import Payment, Shop, answering, quiet
+from tests.rig.streams import Reply
+from tests.rig.tables import every, there
+from tests.rig.terminal import Script, ScriptedTerminal
+from tests.rig.webhooks import (
     address,
     attention,
     chunked,

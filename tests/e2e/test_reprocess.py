@@ -11,11 +11,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, event
-from tests.support.shop import QUIET, Payment, Shop, answering, hanging_up, knowing, nothing_to_correct, open_counters
-from tests.support.webhooks import address, attention, quarantined, recorded
-from tests.support.webhooks import deliver as deliver_to
+from tests.rig.daemon import Daemon
+from tests.rig.events import APPROVED, event
+from tests.rig.shop import QUIET, Payment, Shop, answering, hanging_up, knowing, nothing_to_correct, open_counters
+from tests.rig.webhooks import address, attention, quarantined, recorded
+from tests.rig.webhooks import deliver as deliver_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.daemon import Daemon
-from tests.support.events import event
-from tests.support.shop import (
+from tests.rig.daemon import Daemon
+from tests.rig.events import event
+from tests.rig.shop import (
     QUIET,
     Payment,
     Shop,
@@ -24,9 +24,9 @@ from tests.support.shop import (
     nothing_to_correct,
     open_counters,
 )
-from tests.support.streams import Connection
-from tests.support.terminal import Request, http
-from tests.support.webhooks import attention, faults
+from tests.rig.streams import Connection
+from tests.rig.terminal import Request, http
+from tests.rig.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,8 +10,8 @@ import pytest
 
 from posd.upkeep.verify import verify
 from tests.e2e.test_backup import posd_command
-from tests.support.events import body
-from tests.support.shop import Shop, open_shop
+from tests.rig.events import body
+from tests.rig.shop import Shop, open_shop
 
 SECRET = "ada@example.com"
 

@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.conftest import some
-from tests.support.shop import Payment, Shop, acknowledging
-from tests.support.terminal import Request
-from tests.support.webhooks import disk
+from tests.rig.shop import Payment, Shop, acknowledging
+from tests.rig.terminal import Request
+from tests.rig.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 #: Number of terminals in the quick suite.

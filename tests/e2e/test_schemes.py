@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from posd.simulator import Simulator
-from tests.support.commands import posd as command
-from tests.support.daemon import Daemon
-from tests.support.simulated import simulated
+from tests.rig.commands import posd as command
+from tests.rig.daemon import Daemon
+from tests.rig.simulated import simulated
 
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_backup import back_up, posd_command
-from tests.support.daemon import Daemon
-from tests.support.shop import Payment, Shop
-from tests.support.streams import Reply
+from tests.rig.daemon import Daemon
+from tests.rig.shop import Payment, Shop
+from tests.rig.streams import Reply
 
 UTC = ("--timezone", "UTC")
 PAID = Decimal("11.20")

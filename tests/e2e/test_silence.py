@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.support.events import APPROVED, event
-from tests.support.shop import (
+from tests.rig.events import APPROVED, event
+from tests.rig.shop import (
     Payment,
     Shop,
     acknowledging,
@@ -19,8 +19,8 @@ from tests.support.shop import (
     nothing_to_correct,
     open_counters,
 )
-from tests.support.terminal import Request
-from tests.support.webhooks import attention
+from tests.rig.terminal import Request
+from tests.rig.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 

@@ -18,15 +18,15 @@ from posd.base.fair_queue import APART_BYTES
 from posd.httpd.messages import MAX_AT_ONCE
 from posd.tls import issue
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon, living, toml
-from tests.support.events import body
-from tests.support.https import connect, deliver
-from tests.support.manager import Manager, manager
-from tests.support.needs import needs
-from tests.support.ports import reserve
-from tests.support.standing import FullOutput, fill_manager
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.daemon import Daemon, living, toml
+from tests.rig.events import body
+from tests.rig.https import connect, deliver
+from tests.rig.manager import Manager, manager
+from tests.rig.needs import needs
+from tests.rig.ports import reserve
+from tests.rig.standing import FullOutput, fill_manager
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal
 
 #: Limit in seconds of a call by a peer that is not suspended. The call takes 0.1 s on an idle machine.
 PATIENCE_SECONDS = 15.0

@@ -13,10 +13,10 @@ import pytest
 from posd.payments import journal
 from posd.payments.entries import Attempted
 from posd.terminals.attempt import Replied
-from tests.support.shop import AMOUNT, Payment, Shop, acknowledging, answering, held
-from tests.support.streams import Connection, ask
-from tests.support.terminal import Request, http
-from tests.support.webhooks import disk
+from tests.rig.shop import AMOUNT, Payment, Shop, acknowledging, answering, held
+from tests.rig.streams import Connection, ask
+from tests.rig.terminal import Request, http
+from tests.rig.webhooks import disk
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 #: Number of terminals in the quick suite.

@@ -14,12 +14,12 @@ import pytest
 
 from posd.tls import issue
 from tests.e2e.conftest import CHARGE
-from tests.support import https
-from tests.support.daemon import Daemon, running, toml
-from tests.support.events import body
-from tests.support.shop import held
-from tests.support.terminal import ScriptedTerminal
-from tests.support.waits import until
+from tests.rig import https
+from tests.rig.daemon import Daemon, running, toml
+from tests.rig.events import body
+from tests.rig.shop import held
+from tests.rig.terminal import ScriptedTerminal
+from tests.rig.waits import until
 
 #: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 15 seconds
 #: or more.

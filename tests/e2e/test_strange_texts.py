@@ -27,15 +27,15 @@ from manual.pages import pages
 from posd.cli.explain.catalogue import events
 from posd.cli.operate.database import MARGIN
 from tests.e2e.test_metrics import scrape
-from tests.support.commands import Done, posd, posd_on_terminal, posd_process
-from tests.support.daemon import Daemon, running
-from tests.support.events import event
-from tests.support.exposition import read
-from tests.support.https import deliver
-from tests.support.shop import AMOUNT, QUIET, acknowledging, answering, hanging_up
-from tests.support.strange import ALL, FORGED, assert_lines, assert_screen
-from tests.support.streams import Reply
-from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
+from tests.rig.commands import Done, posd, posd_on_terminal, posd_process
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import event
+from tests.rig.exposition import read
+from tests.rig.https import deliver
+from tests.rig.shop import AMOUNT, QUIET, acknowledging, answering, hanging_up
+from tests.rig.strange import ALL, FORGED, assert_lines, assert_screen
+from tests.rig.streams import Reply
+from tests.rig.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
 from tests.terminals.announcing import DISCOVERY, service
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

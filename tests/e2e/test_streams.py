@@ -13,10 +13,10 @@ import pytest
 from posd.base.limits import STREAMS_OF_PROCESS
 from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, posd_command
-from tests.support.daemon import Daemon
-from tests.support.senders import ask_on, crowd
-from tests.support.shop import Shop
-from tests.support.streams import Message, messages, stream, told
+from tests.rig.daemon import Daemon
+from tests.rig.senders import ask_on, crowd
+from tests.rig.shop import Shop
+from tests.rig.streams import Message, messages, stream, told
 
 #: Limit of a wait in seconds.
 PATIENCE_SECONDS = 60.0

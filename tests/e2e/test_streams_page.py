@@ -13,7 +13,7 @@ from posd.calls.parameters import DEFAULT_LIMIT, MAX_LIMIT
 from posd.httpd import connection
 from posd.httpd.connection import WRITE_AHEAD_BYTES
 from posd.records import pages
-from tests.support.shop import Shop, open_shop
+from tests.rig.shop import Shop, open_shop
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "streams.md").read_text()
 

@@ -21,14 +21,14 @@ from posd.base.ids import Channel
 from posd.base.redaction import REDACTED
 from tests.cli.test_support import members
 from tests.e2e.conftest import CHARGE
-from tests.support.commands import posd as command
-from tests.support.daemon import Daemon
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.secrets import ECHOES, undone
-from tests.support.simulated import configured_otherwise, simulated
-from tests.support.terminal import Request, ScriptedTerminal, acknowledgement, http
-from tests.support.webhooks import disk
+from tests.rig.commands import posd as command
+from tests.rig.daemon import Daemon
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.secrets import ECHOES, undone
+from tests.rig.simulated import configured_otherwise, simulated
+from tests.rig.terminal import Request, ScriptedTerminal, acknowledgement, http
+from tests.rig.webhooks import disk
 
 PERSON = {"operator": "Ana", "note": "looked"}
 SIMULATED = "SN-1"

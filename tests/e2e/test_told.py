@@ -8,11 +8,11 @@ from uuid import uuid4
 from posd.base.clocks import wall
 from posd.logs import output
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.tables import there
-from tests.support.terminal import Request, ScriptedTerminal, http
+from tests.rig.daemon import Daemon
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.tables import there
+from tests.rig.terminal import Request, ScriptedTerminal, http
 
 
 async def test_doubts_refusals_and_crashed_payments_are_logged(posd: Daemon, terminal: ScriptedTerminal) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from posd.base.times import iso
-from tests.support.events import APPROVED, event
-from tests.support.shop import Payment, Shop, acknowledging, knowing, nothing_to_correct, open_shop
-from tests.support.webhooks import attention
+from tests.rig.events import APPROVED, event
+from tests.rig.shop import Payment, Shop, acknowledging, knowing, nothing_to_correct, open_shop
+from tests.rig.webhooks import attention
 
 ASKED = {"iva": 12.00, "subtotal_iva": 100.00}
 BY_ANA = {"code": "approval_unlikely", "operator": "Ana", "note": "the slip has it too"}

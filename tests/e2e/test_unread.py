@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from posd.payments.attentions import UNREAD_SECONDS
 from tests.e2e.conftest import CHARGE
-from tests.support import ahead
-from tests.support.daemon import Daemon, running
-from tests.support.events import event
-from tests.support.shop import Payment, Shop, acknowledging, hanging_up, knowing
-from tests.support.streams import ask, stream
-from tests.support.terminal import scripted_terminal
-from tests.support.webhooks import disk
+from tests.rig import ahead
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import event
+from tests.rig.shop import Payment, Shop, acknowledging, hanging_up, knowing
+from tests.rig.streams import ask, stream
+from tests.rig.terminal import scripted_terminal
+from tests.rig.webhooks import disk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

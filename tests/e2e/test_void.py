@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 import pytest
 import pytest_asyncio
 
-from tests.support.chains import AT, Operation, approved, operation, stored
-from tests.support.shop import QUIET, Shop, hanging_up, knowing, nothing_to_correct, open_counters
-from tests.support.simulated import configured_otherwise
+from tests.rig.chains import AT, Operation, approved, operation, stored
+from tests.rig.shop import QUIET, Shop, hanging_up, knowing, nothing_to_correct, open_counters
+from tests.rig.simulated import configured_otherwise
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

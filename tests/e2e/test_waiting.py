@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.shop import Shop
-from tests.support.streams import ask
-from tests.support.tables import there
-from tests.support.terminal import ScriptedTerminal
-from tests.support.waits import until
+from tests.rig.daemon import Daemon
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.shop import Shop
+from tests.rig.streams import ask
+from tests.rig.tables import there
+from tests.rig.terminal import ScriptedTerminal
+from tests.rig.waits import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,14 +11,14 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.daemon import Daemon, running
-from tests.support.events import body, event
-from tests.support.prints import SILENT, Job, knowing
-from tests.support.shop import QUIET, Payment, Shop, held
-from tests.support.shop import knowing as found
-from tests.support.streams import Reply
-from tests.support.terminal import scripted_terminal
-from tests.support.webhooks import address, attention, deliver, quarantined, recorded
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import body, event
+from tests.rig.prints import SILENT, Job, knowing
+from tests.rig.shop import QUIET, Payment, Shop, held
+from tests.rig.shop import knowing as found
+from tests.rig.streams import Reply
+from tests.rig.terminal import scripted_terminal
+from tests.rig.webhooks import address, attention, deliver, quarantined, recorded
 
 SIGNING, PLAIN = "SN-SIGNING", "SN-PLAIN"
 SECRET = "whs-example-0001"

@@ -15,11 +15,11 @@ import pytest_asyncio
 
 from posd.simulator import Simulator
 from tests.e2e.conftest import some
-from tests.support.chains import FITS, Operation, approved, operation, stored
-from tests.support.daemon import Daemon
-from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
-from tests.support.simulated import simulated
-from tests.support.webhooks import disk, everything
+from tests.rig.chains import FITS, Operation, approved, operation, stored
+from tests.rig.daemon import Daemon
+from tests.rig.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.rig.simulated import simulated
+from tests.rig.webhooks import disk, everything
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 #: Number of terminals in the quick suite.

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from tests.support.events import APPROVED, FINALS, event
+from tests.rig.events import APPROVED, FINALS, event
 
 IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 OTHER_IDENTITY = "00000000-0000-4000-8000-000000000001"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz import webhooks
 from tests.fuzz.seeds import SERIAL
-from tests.support.daemon import Daemon, running
-from tests.support.ports import reserve
+from tests.rig.daemon import Daemon, running
+from tests.rig.ports import reserve
 
 #: A terminal of the fleet. Nothing listens at its address.
 GONE = "SN-GONE"

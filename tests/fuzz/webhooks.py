@@ -14,9 +14,9 @@ from tests.fuzz import seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY, PRINT_JOB
 from tests.fuzz.target import Case, beside
-from tests.support.daemon import Daemon
-from tests.support.https import connect, post, status_of
-from tests.support.webhooks import chunked, disk, faults, key_file, quarantined, recorded
+from tests.rig.daemon import Daemon
+from tests.rig.https import connect, post, status_of
+from tests.rig.webhooks import chunked, disk, faults, key_file, quarantined, recorded
 
 #: Maximum duration of a call, and maximum time until posd admits a refused caller, in seconds.
 PATIENCE_SECONDS = 60.0

@@ -9,9 +9,9 @@ from tests.hostile.attacker import LAST
 from tests.hostile.attacks import ATTACKS, TOGETHER
 from tests.hostile.run import Run
 from tests.hostile.shop import open_shop
-from tests.support.command import execute
-from tests.support.figures import show
-from tests.support.webhooks import faults
+from tests.rig.command import execute
+from tests.rig.figures import show
+from tests.rig.webhooks import faults
 
 #: Attacks by admitted tills and terminals are last, because these attackers may leave more memory in use than
 #: strangers.

@@ -18,8 +18,8 @@ from posd.logs.output import LIMITS
 from tests.hostile.attacks import ATTACKS, Attack
 from tests.hostile.shop import Shop, Till
 from tests.hostile.wire import BEGUN
-from tests.support.figures import Figure
-from tests.support.usage import EVERY_SECONDS, MIB, descriptors, metered, processor_seconds, resident_bytes
+from tests.rig.figures import Figure
+from tests.rig.usage import EVERY_SECONDS, MIB, descriptors, metered, processor_seconds, resident_bytes
 
 #: Factor by which the till may wait longer than in the quiet time. The waits last milliseconds, so a cashier sees no
 #: difference.

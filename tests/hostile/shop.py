@@ -13,13 +13,13 @@ from uuid import uuid4
 from posd.base.operations import OperationType
 from posd.tls import issue
 from posd.tls.files import TlsFiles
+from tests.rig.daemon import Daemon, toml
+from tests.rig.judge import Cases, Line, payment_faults
+from tests.rig.program import Command
+from tests.rig.simulated import simulate
+from tests.rig.streams import call
+from tests.rig.webhooks import address, disk
 from tests.store.filled import filling, name
-from tests.support.daemon import Daemon, toml
-from tests.support.judge import Cases, Line, payment_faults
-from tests.support.program import Command
-from tests.support.simulated import simulate
-from tests.support.streams import call
-from tests.support.webhooks import address, disk
 
 #: Seconds between two reads, and seconds between two payments on a terminal.
 PAUSE_SECONDS = 0.02

@@ -12,8 +12,8 @@ import pytest_asyncio
 from tests.hostile.attacks import ATTACKS, TOGETHER
 from tests.hostile.run import Run
 from tests.hostile.shop import Shop, open_shop
-from tests.support.needs import needs
-from tests.support.webhooks import faults
+from tests.rig.needs import needs
+from tests.rig.webhooks import faults
 
 #: Groups of attacks that run at the same time.
 GROUPS: dict[str, Sequence[str]] = {

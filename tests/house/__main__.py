@@ -1,15 +1,13 @@
-"""Print the sizes of posd and of its tests, follow the calls of one charge, or record what users see.
+"""Print the sizes of posd and of its tests, or follow the calls of one charge.
 
 python -m tests.house
 python -m tests.house trace
-python -m tests.house surface FILE
 """
 
 import sys
-from pathlib import Path
 
-from tests.house import source, surface, trace
-from tests.support.figures import show
+from tests.house import source, trace
+from tests.rig.figures import show
 
 #: The file from which the event loop runs. A resumed function counts as called from this file.
 LOOP = "daemon/main.py"
@@ -45,7 +43,5 @@ if __name__ == "__main__":
             sizes()
         case ["trace"]:
             way()
-        case ["surface", file]:
-            surface.record(Path(file))
         case _:
             sys.exit(__doc__)

@@ -21,10 +21,10 @@ from uuid import uuid4
 
 import posd
 from posd.cli.entry import main
-from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, body
-from tests.support.https import deliver
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import APPROVED, body
+from tests.rig.https import deliver
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 #: At this signal the daemon starts to count calls, or stops and writes the counts.
 TOGGLE = signal.SIGUSR2

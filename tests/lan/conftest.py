@@ -6,7 +6,7 @@ import pytest
 
 from tests.lan.network import why_not
 from tests.lan.street import AVAHI
-from tests.support.needs import lacking
+from tests.rig.needs import lacking
 
 #: Time limit of each of these tests, in seconds. A test has several waits with limits of their own.
 TEST_SECONDS = 300

@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from tests.support.needs import SEARCH_PATH, find, lacking
-from tests.support.tmpfs import CannotMake, held
+from tests.rig.needs import SEARCH_PATH, find, lacking
+from tests.rig.tmpfs import CannotMake, held
 
 #: Commands that a network requires.
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount")

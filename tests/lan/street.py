@@ -16,11 +16,11 @@ from uuid import uuid4
 from posd.tls import issue
 from posd.tls.files import TlsFiles
 from tests.lan.network import Machine, Switch, network
-from tests.support.daemon import ANY_PORT, FAULTS, Daemon, toml
-from tests.support.needs import find
-from tests.support.program import PATIENCE_SECONDS, Server
-from tests.support.shop import AMOUNT
-from tests.support.simulated import simulate
+from tests.rig.daemon import ANY_PORT, FAULTS, Daemon, toml
+from tests.rig.needs import find
+from tests.rig.program import PATIENCE_SECONDS, Server
+from tests.rig.shop import AMOUNT
+from tests.rig.simulated import simulate
 
 #: posd's two addresses, the addresses of two terminals, and the second address of the first terminal.
 POS, POS_LATER = "10.77.0.1", "10.77.0.21"

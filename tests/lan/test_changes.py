@@ -21,7 +21,7 @@ from tests.lan.street import (
     open_street,
     started,
 )
-from tests.support.webhooks import attention
+from tests.rig.webhooks import attention
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.lan.network import network
 from tests.lan.street import POS, POS_LATER, TERMINAL, Street, net, open_street, started
-from tests.support.shop import nothing_to_correct
-from tests.support.webhooks import attention
+from tests.rig.shop import nothing_to_correct
+from tests.rig.webhooks import attention
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

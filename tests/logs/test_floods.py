@@ -15,9 +15,9 @@ from posd.cli.explain.catalogue import events
 from posd.logs import output
 from posd.logs.output import LIMITS, MAX_KEYS, MINUTE, TROUBLE, LineCounter, LineLimit, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
-from tests.support.daemon import running
-from tests.support.https import deliver
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.daemon import running
+from tests.rig.https import deliver
+from tests.rig.terminal import ScriptedTerminal
 
 LIMIT = LineLimit(3, MINUTE)
 #: Number of lines that exceeds any limit.

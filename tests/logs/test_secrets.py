@@ -16,11 +16,11 @@ import pytest
 from posd.cli.explain import catalogue
 from posd.logs.output import FIELDS
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
-from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, body
-from tests.support.https import deliver, post, send
-from tests.support.secrets import PLACES, Secrets, forms, marks
-from tests.support.terminal import Request, ScriptedTerminal, http
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import APPROVED, body
+from tests.rig.https import deliver, post, send
+from tests.rig.secrets import PLACES, Secrets, forms, marks
+from tests.rig.terminal import Request, ScriptedTerminal, http
 
 #: Events that the daemon can log.
 EVENTS = catalogue.events()

@@ -12,10 +12,10 @@ from posd.base.exposition import render
 from posd.daemon import systemd
 from posd.daemon.metrics import FAMILIES
 from posd.logs.output import MAX_TEXT, floods, renderer
-from tests.support.exposition import read
-from tests.support.manager import manager
-from tests.support.strange import ALL, STRANGE
-from tests.support.tables import every
+from tests.rig.exposition import read
+from tests.rig.manager import manager
+from tests.rig.strange import ALL, STRANGE
+from tests.rig.tables import every
 
 LOGGER = SimpleNamespace(name="posd.test")
 #: A text that UTF-8 cannot encode, from the name of a file or a JSON string.

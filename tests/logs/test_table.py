@@ -15,7 +15,7 @@ from posd.cli.explain.catalogue import LogEvent, events
 from posd.logs.output import FIELDS, LIMITS
 from posd.payments.rows import PAYMENT
 from posd.printing.rows import PRINT_JOB
-from tests.support.tables import every, try_each
+from tests.rig.tables import every, try_each
 
 PACKAGE = Path(posd.__file__).parent
 #: Folders that are not part of the daemon.

@@ -13,7 +13,7 @@ from urllib3 import HTTPConnectionPool
 from urllib3.connection import HTTPConnection
 
 from tests.openapi.simulated import STUCK_SECONDS
-from tests.support.daemon import Daemon
+from tests.rig.daemon import Daemon
 
 #: Codes of refusals of a right request: what there is, the configuration, the records and the amounts say.
 OF_RECORDS = {"unknown_terminal", "unknown_original", "pruned", "amount_exceeds"}

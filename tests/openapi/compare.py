@@ -7,7 +7,7 @@ it excludes. posd must accept every request that the old description permits, wi
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.described import OPEN_WORDS, Schema
+from tests.rig.described import OPEN_WORDS, Schema
 
 #: Limits, in groups by the direction in which a limit becomes stricter. A new limit is stricter than no limit.
 UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")

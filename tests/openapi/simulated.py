@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 import httpx2
 
-from tests.support.counter import in_thread
-from tests.support.daemon import Daemon
-from tests.support.simulated import simulated
+from tests.rig.counter import in_thread
+from tests.rig.daemon import Daemon
+from tests.rig.simulated import simulated
 
 SERIAL = "SN-0001"
 #: Maximum duration of a response, in seconds. A longer wait fails the test.

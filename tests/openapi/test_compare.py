@@ -8,7 +8,7 @@ import pytest
 
 from tests.openapi import released
 from tests.openapi.compare import Comparison
-from tests.support.tables import every
+from tests.rig.tables import every
 
 Change = Callable[[dict[str, Any]], Any]
 

@@ -13,8 +13,8 @@ import pytest
 from posd.api import routes
 from posd.base.problems import NOT_OF_UNKNOWN_ID, PROBLEMS, UNKNOWN_ID
 from tests.openapi import released
-from tests.support.described import described
-from tests.support.tables import every
+from tests.rig.described import described
+from tests.rig.tables import every
 
 DOCUMENT = released.today()
 DESCRIBED = described()

@@ -15,7 +15,7 @@ from posd.api.openapi import EVERY_CALL, Examples
 from posd.base.problems import PROBLEMS
 from tests.openapi import released
 from tests.openapi.simulated import SERIAL, calling, opened
-from tests.support.daemon import Daemon
+from tests.rig.daemon import Daemon
 
 DOCUMENT = released.today()
 EXAMPLES = Examples.read()

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from tests.openapi.simulated import SERIAL, calling, opened
-from tests.support.daemon import Daemon
-from tests.support.needs import needs, needs_paths
+from tests.rig.daemon import Daemon
+from tests.rig.needs import needs, needs_paths
 
 pytestmark = pytest.mark.slow
 

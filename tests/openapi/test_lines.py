@@ -17,7 +17,7 @@ from posd.printing.wire import NoAnswer as NoPollAnswer
 from posd.printing.wire import PollAnswered
 from posd.records.model import Phase
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
-from tests.support.described import described
+from tests.rig.described import described
 
 DESCRIBED = described()
 AT = "2026-11-20T10:42:03.120Z"

@@ -12,9 +12,9 @@ import pytest_asyncio
 import posd
 from posd.api import routes
 from posd.calls.parameters import Route
-from tests.support.daemon import Daemon, running
-from tests.support.described import described
-from tests.support.tables import try_each
+from tests.rig.daemon import Daemon, running
+from tests.rig.described import described
+from tests.rig.tables import try_each
 
 DESCRIBED = described()
 SERIAL = "SN-0001"

@@ -1,6 +1,6 @@
 """Refusals that all calls share, their examples in the description, and the messages of streams.
 
-`tests/support/described.py` checks every response of any test.
+`tests/rig/described.py` checks every response of any test.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import pytest_asyncio
 from posd.api import routes
 from posd.api.openapi import Examples
 from posd.calls.parameters import Route
-from tests.support.described import described
-from tests.support.shop import Shop, open_shop
-from tests.support.streams import Reply, collect, stream
+from tests.rig.described import described
+from tests.rig.shop import Shop, open_shop
+from tests.rig.streams import Reply, collect, stream
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

@@ -1,4 +1,4 @@
-"""The content of a disk after a power loss, computed from the operations of a process (tests/support/shim.py).
+"""The content of a disk after a power loss, computed from the operations of a process (tests/rig/shim.py).
 
 Assumptions about disk and file system:
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Generic, TypeVar
 
-from tests.support.shim import Kind, Operation
+from tests.rig.shim import Kind, Operation
 
 SECTOR = 512
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from posd.storage.connection import open_database
-from tests.support.events import FINALS, RESULTS
-from tests.support.judge import row_faults
+from tests.rig.events import FINALS, RESULTS
+from tests.rig.judge import row_faults
 
 #: The phase of a transaction never goes back. The phases in_doubt and active have no order.
 ORDER = {"starting": 0, "in_doubt": 1, "active": 1, "final": 2}

@@ -9,12 +9,12 @@ from uuid import uuid4
 
 from posd.tls import issue
 from tests.power.promises import Promises
-from tests.support.daemon import Daemon, toml
-from tests.support.events import APPROVED, RESULTS, body
-from tests.support.shop import AMOUNT, acknowledging, answering
-from tests.support.streams import Reply
-from tests.support.terminal import Request, Script, ScriptedTerminal
-from tests.support.webhooks import deliver
+from tests.rig.daemon import Daemon, toml
+from tests.rig.events import APPROVED, RESULTS, body
+from tests.rig.shop import AMOUNT, acknowledging, answering
+from tests.rig.streams import Reply
+from tests.rig.terminal import Request, Script, ScriptedTerminal
+from tests.rig.webhooks import deliver
 
 DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
 

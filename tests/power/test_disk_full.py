@@ -16,10 +16,10 @@ import pytest
 
 from tests.power.promises import Promises, failures
 from tests.power.street import DECLINED, Street, bodies, make_daemon, names
-from tests.support.events import APPROVED
-from tests.support.shop import acknowledging, answering, held
-from tests.support.terminal import Script, scripted_terminal
-from tests.support.tmpfs import SmallDisk, small_disk
+from tests.rig.events import APPROVED
+from tests.rig.shop import acknowledging, answering, held
+from tests.rig.terminal import Script, scripted_terminal
+from tests.rig.tmpfs import SmallDisk, small_disk
 
 pytestmark = pytest.mark.slow
 

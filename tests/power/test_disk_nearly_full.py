@@ -11,9 +11,9 @@ import pytest
 
 from posd.base import limits
 from tests.power.street import Street, bodies, make_daemon, names
-from tests.support.events import APPROVED
-from tests.support.terminal import scripted_terminal, taking_print
-from tests.support.tmpfs import small_disk
+from tests.rig.events import APPROVED
+from tests.rig.terminal import scripted_terminal, taking_print
+from tests.rig.tmpfs import small_disk
 
 pytestmark = pytest.mark.slow
 

@@ -20,11 +20,11 @@ from posd.tls import issue
 from tests.power.platter import Image, Platter, replay
 from tests.power.promises import Promises, failures
 from tests.power.street import DECLINED, Promise, Street, bodies, make_daemon, names
-from tests.support.daemon import Daemon, toml
-from tests.support.needs import needs
-from tests.support.shim import Kind, Operation, Shim, build
-from tests.support.shop import answering
-from tests.support.terminal import scripted_terminal
+from tests.rig.daemon import Daemon, toml
+from tests.rig.needs import needs
+from tests.rig.shim import Kind, Operation, Shim, build
+from tests.rig.shop import answering
+from tests.rig.terminal import scripted_terminal
 
 TERMINALS = 8
 #: Rounds of payments. These payments are enough for a checkpoint, after which SQLite starts the WAL again.

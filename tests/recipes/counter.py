@@ -13,9 +13,9 @@ from uuid import uuid4
 from posd.simulator import Simulator
 from posd.simulator.clock import VirtualClock
 from tests.recipes.running import Recipe, run
-from tests.support.daemon import Daemon
-from tests.support.program import PATIENCE_SECONDS
-from tests.support.simulated import simulated
+from tests.rig.daemon import Daemon
+from tests.rig.program import PATIENCE_SECONDS
+from tests.rig.simulated import simulated
 
 #: Terminal seconds that exceed any payment.
 A_WHILE = 120.0

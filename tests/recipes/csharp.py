@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.support.needs import needs_paths
+from tests.rig.needs import needs_paths
 
 ROSLYN = Path(__file__).parent / "roslyn" / "node_modules" / "@autorest" / "csharp"
 _PACKAGE = find_spec("dnv")

@@ -13,9 +13,9 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.recipes.csharp import DOTNET, needs_csharp
-from tests.support import forks
-from tests.support.needs import PHP_CURL, needs, needs_paths
-from tests.support.program import Command
+from tests.rig import forks
+from tests.rig.needs import PHP_CURL, needs, needs_paths
+from tests.rig.program import Command
 
 RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
@@ -25,7 +25,7 @@ COMPILING_SECONDS = 280.0
 #: File extension -> required commands, and the command line before the file's name.
 TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ".sh": (("bash", "curl", "jq"), ("bash",)),
-    ".py": ((), ()),  # tests.support.forks starts Python
+    ".py": ((), ()),  # tests.rig.forks starts Python
     ".mjs": (("node",), ("node",)),
     ".go": (("go",), ()),
     ".php": (("php",), ("php",)),

@@ -13,7 +13,7 @@ from posd.payments.lifecycle import Status
 from posd.payments.model import NextStep, Result
 from posd.records.model import Phase
 from tests.recipes.running import RECIPES, TOOLS
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 GUIDE = (RECIPES.parent / "integration.md").read_text("utf-8")
 FILES = sorted(path.name for path in RECIPES.iterdir() if path.is_file() and path.suffix != ".md")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import TOOLS
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 pytestmark = needs(*TOOLS[".sh"][0])
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from posd.client import PaymentStore, Posd
-from tests.support.commands import PATIENCE, read_until, started_posd
+from tests.rig.commands import PATIENCE, read_until, started_posd
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

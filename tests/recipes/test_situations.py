@@ -14,7 +14,7 @@ import pytest
 from posd.client import PaymentStore, StoredPayment
 from tests.recipes.counter import Counter, open_counter
 from tests.recipes.running import tried
-from tests.support.connections import shut
+from tests.rig.connections import shut
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest_asyncio
 
 from tests.relay.lane import with_feed
-from tests.support.shop import Shop, open_shop
+from tests.rig.shop import Shop, open_shop
 
 
 @asynccontextmanager

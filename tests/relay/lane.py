@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.relay.nats_server import NatsServer
-from tests.support.daemon import Daemon
-from tests.support.program import Command
+from tests.rig.daemon import Daemon
+from tests.rig.program import Command
 
 #: Configuration that gives `feed.sock` to the daemon's own group.
 OWN_GROUP = '[local_api]\nfeed_group = ""\n'

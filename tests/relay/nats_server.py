@@ -16,9 +16,9 @@ from nats.js.api import DiscardPolicy, StreamConfig
 from nats.js.errors import NotFoundError
 
 from posd.relay.stream import ONCE
-from tests.support.needs import find
-from tests.support.ports import reserve
-from tests.support.program import PATIENCE_SECONDS, Server
+from tests.rig.needs import find
+from tests.rig.ports import reserve
+from tests.rig.program import PATIENCE_SECONDS, Server
 
 STREAM = "POSD"
 

@@ -2,7 +2,7 @@
 
 import httpx2
 
-from tests.support.exposition import Family, read
+from tests.rig.exposition import Family, read
 
 
 async def scraped(port: int) -> dict[str, Family]:

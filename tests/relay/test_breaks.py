@@ -22,9 +22,9 @@ from tests.e2e.test_backup import back_up
 from tests.relay.lane import Lane, once_each, sent
 from tests.relay.nats_server import NatsServer
 from tests.relay.test_relay import paid
-from tests.support.commands import posd
-from tests.support.needs import needs
-from tests.support.shop import Shop
+from tests.rig.commands import posd
+from tests.rig.needs import needs
+from tests.rig.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 

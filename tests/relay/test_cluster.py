@@ -17,10 +17,10 @@ from posd.relay.stream import FENCE_HOLDS
 from tests.relay.lane import Lane, once_each
 from tests.relay.nats_server import STREAM, NatsServer, version
 from tests.relay.test_relay import paid
-from tests.support.needs import find, needs
-from tests.support.ports import reserve
-from tests.support.program import Command
-from tests.support.shop import Shop
+from tests.rig.needs import find, needs
+from tests.rig.ports import reserve
+from tests.rig.program import Command
+from tests.rig.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 

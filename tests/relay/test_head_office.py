@@ -25,9 +25,9 @@ from posd.relay.stream import EXPECTED, ONCE
 from tests.relay.lane import Lane, sent
 from tests.relay.nats_server import STREAM, NatsServer
 from tests.relay.office import made
-from tests.support.certificates import issued
-from tests.support.needs import needs
-from tests.support.shop import Shop
+from tests.rig.certificates import issued
+from tests.rig.needs import needs
+from tests.rig.shop import Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 

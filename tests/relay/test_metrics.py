@@ -16,9 +16,9 @@ from posd.relay.messages import encode
 from tests.relay.lane import Lane, sent
 from tests.relay.nats_server import NatsServer
 from tests.relay.scrapes import numbers, scraped
-from tests.support.needs import needs
-from tests.support.ports import reserve
-from tests.support.shop import Shop
+from tests.rig.needs import needs
+from tests.rig.ports import reserve
+from tests.rig.shop import Shop
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -12,8 +12,8 @@ from posd.config.schema import RelayConfig
 from posd.relay.stream import SubjectMoved, connected
 from tests.relay.lane import Lane, once_each, sent
 from tests.relay.nats_server import NatsServer
-from tests.support.needs import needs
-from tests.support.shop import Payment, Shop
+from tests.rig.needs import needs
+from tests.rig.shop import Payment, Shop
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 

@@ -18,11 +18,11 @@ import pytest
 
 from posd.client import Posd
 from posd.sandbox import MAX_SOCKET_PATH_BYTES, temporary_directory
-from tests.support.commands import PATIENCE, Done, posd_process, read_until, started_posd
-from tests.support.leftovers import processes_naming
-from tests.support.needs import lacking, needs
-from tests.support.slow import first_quick, played_in
-from tests.support.tables import there
+from tests.rig.commands import PATIENCE, Done, posd_process, read_until, started_posd
+from tests.rig.leftovers import processes_naming
+from tests.rig.needs import lacking, needs
+from tests.rig.slow import first_quick, played_in
+from tests.rig.tables import there
 
 #: Speed factor of the simulated customer. A charge takes well under a second.
 FAST = ("--speed", "50")

@@ -12,7 +12,7 @@ import pytest
 
 from posd.sandbox import Sandbox, SimulatedTerminal
 from posd.simulator.scenario import CHOICE, payments, prints
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 TEXT = (Path(__file__).parents[2] / "docs" / "guides" / "testing.md").read_text("utf-8")
 #: The files of the page. Each file is a block that begins with the file's name.

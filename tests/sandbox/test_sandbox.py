@@ -14,7 +14,7 @@ import pytest
 from posd.client import Problem
 from posd.config import load
 from posd.sandbox import LEAST_WAIT_SECONDS, WAITS, Sandbox, SandboxFailed
-from tests.support.leftovers import owning_file, processes_naming
+from tests.rig.leftovers import owning_file, processes_naming
 
 
 @pytest.fixture(scope="module")

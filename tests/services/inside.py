@@ -29,8 +29,8 @@ from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.terminal import PATIENCE_SECONDS, ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.terminal import PATIENCE_SECONDS, ScriptedTerminal, scripted_terminal
 
 CHARGE = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
 RECEIPT = json.dumps({"document": {"text": "TOTAL 11.20"}}).encode()

@@ -21,9 +21,9 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.events import body
-from tests.support.terminal import scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.events import body
+from tests.rig.terminal import scripted_terminal
 
 BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
 

@@ -26,7 +26,7 @@ from posd.storage.batch import RecordedChange
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
-from tests.support.tables import there
+from tests.rig.tables import there
 
 #: An address of every machine, and an address of no machine (RFC 5737).
 HERE, GONE = "127.0.0.1", "192.0.2.7"

@@ -10,7 +10,7 @@ import pytest
 from posd.base.ids import Channel
 from posd.records.callback_urls import CREDENTIAL, CallbackUrls, KeyFileError, load_keys
 from tests.core.scenarios import IDENTITY
-from tests.support.needs import needs_ipv6
+from tests.rig.needs import needs_ipv6
 
 NEW, OLD = b"n" * 32, b"o" * 32
 

@@ -15,7 +15,7 @@ from posd.clock.rules import CATCH_UP, Doubt, Kernel
 from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
-from tests.support.tables import there
+from tests.rig.tables import there
 
 NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
 LIMIT = timedelta(seconds=300)

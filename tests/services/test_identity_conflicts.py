@@ -15,7 +15,7 @@ from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.terminal import AddressChange
-from tests.support.daemon import toml
+from tests.rig.daemon import toml
 
 SERIAL, OTHER, URL = "SN-1", "SN-2", "https://127.0.0.1:6869"
 

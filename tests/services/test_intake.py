@@ -10,7 +10,7 @@ from posd.httpd.admission import SocketPeer
 from posd.records.quotas import Quotas
 from posd.records.quotas import sender as budget_of
 from posd.storage.database_files import disk_space, mount_point
-from tests.support.tables import there
+from tests.rig.tables import there
 
 MIB = limits.MIB
 TILL, OTHER, ANOTHER_USER = SocketPeer(10, 1000), SocketPeer(11, 1000), SocketPeer(12, 1001)

@@ -29,9 +29,9 @@ from posd.records.quotas import sender
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.events import body
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.events import body
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 CALLS = count()
 AMOUNT = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()

@@ -21,7 +21,7 @@ from posd.payments.record import Recorded, TransactionChanged, begin, move
 from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.storage.store import Store
-from tests.support.tables import there
+from tests.rig.tables import there
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

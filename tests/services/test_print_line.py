@@ -9,10 +9,10 @@ import pytest
 from posd.base.problems import Problem
 from posd.printing import start as printing_module
 from posd.printing.rows import derive, difference
+from tests.rig.shop import held
+from tests.rig.tables import there
+from tests.rig.terminal import PATIENCE_SECONDS, taking_print
 from tests.services.inside import RECEIPT, Inside, composed
-from tests.support.shop import held
-from tests.support.tables import there
-from tests.support.terminal import PATIENCE_SECONDS, taking_print
 
 
 @pytest.fixture

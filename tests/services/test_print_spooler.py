@@ -24,8 +24,8 @@ from posd.records.model import Phase
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.terminal import Request, http, scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.terminal import Request, http, scripted_terminal
 
 TERMINAL = "SN-TEST"
 ENTRY = f'[[terminals]]\nserial = "{TERMINAL}"\n'

@@ -13,7 +13,7 @@ from posd.base.fair_queue import APART_BYTES, read_apart
 from posd.payments.inbox import BodyNotParsed, EventReadings
 from posd.payments.wire import NotAnEvent, read_event
 from tests.core.scenarios import IDENTITY
-from tests.support.events import body
+from tests.rig.events import body
 
 SMALL = body(IDENTITY, "APPROVAL")
 LARGE = SMALL + b" " * APART_BYTES

@@ -28,8 +28,8 @@ from posd.payments.wire import read_event
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.events import body
+from tests.rig.daemon import toml
+from tests.rig.events import body
 
 
 def now() -> datetime:

@@ -24,11 +24,11 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.service import ServiceParts
 from posd.storage import connection
+from tests.rig.disk import broken_disk
+from tests.rig.events import body
+from tests.rig.tables import there
+from tests.rig.terminal import Request, http
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
-from tests.support.disk import broken_disk
-from tests.support.events import body
-from tests.support.tables import there
-from tests.support.terminal import Request, http
 
 Start = Callable[[Inside, str], Awaitable[tuple[Transaction | PrintJob, bool]]]
 

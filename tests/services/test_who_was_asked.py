@@ -25,9 +25,9 @@ from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.shop import answering, hanging_up
-from tests.support.terminal import Request, ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.shop import answering, hanging_up
+from tests.rig.terminal import Request, ScriptedTerminal, scripted_terminal
 
 BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
 SERIAL = "SN-1"

@@ -4,10 +4,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.rig.events import FINALS
 from tests.simulation.bank import Truth
 from tests.simulation.ends import EndChecks, member, rank, status_of
 from tests.simulation.http import Reply
-from tests.support.events import FINALS
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Line

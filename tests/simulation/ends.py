@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 from posd.base import limits
 from posd.base.times import parse_iso
 from posd.payments.model import LONG_WAIT
+from tests.rig.events import FINALS, RESULTS
+from tests.rig.judge import RULES, row_faults
 from tests.simulation import machine
 from tests.simulation.bank import Truth
 from tests.simulation.http import Reply
-from tests.support.events import FINALS, RESULTS
-from tests.support.judge import RULES, row_faults
 
 if TYPE_CHECKING:
     from tests.simulation.chain import Link

@@ -39,12 +39,12 @@ from posd.terminals.interfaces import Interface
 from posd.tls import issue
 from posd.tls.files import TlsError
 from posd.upkeep.restore import Restore
+from tests.rig.manager import Manager, manager
+from tests.rig.standing import fill_manager
 from tests.simulation.announcements import Heard
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
 from tests.simulation.still import Log, log_of
-from tests.support.manager import Manager, manager
-from tests.support.standing import fill_manager
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

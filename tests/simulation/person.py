@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.rig.events import FINALS, RESULTS
 from tests.simulation.http import Reply, Stream, call_once
 from tests.simulation.part import Part
-from tests.support.events import FINALS, RESULTS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from posd.base.times import iso
+from tests.rig.events import FINALS, body
 from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.ends import status_of
 from tests.simulation.habits import Habit
 from tests.simulation.http import Client, Reply, call_once
 from tests.simulation.part import Part, new_id
-from tests.support.events import FINALS, body
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trustme
 
+from tests.rig.events import FINALS
 from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.ends import status_of
@@ -22,7 +23,6 @@ from tests.simulation.http import Server
 from tests.simulation.network import End
 from tests.simulation.part import new_id, within
 from tests.simulation.sending import Payment, Sender, opposite, sent_under
-from tests.support.events import FINALS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.needs import find
+from tests.rig.slow import first_quick
 from tests.simulation import __main__ as command
 from tests.simulation import machine, runs, still, vfs
 from tests.simulation.runs import Job
-from tests.support.needs import find
-from tests.support.slow import first_quick
 
 
 def _unavailable() -> str:

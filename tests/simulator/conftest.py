@@ -16,10 +16,10 @@ import pytest
 import trustme
 
 from posd.simulator import Settings, Simulator
-from tests.support.certificates import Leaf, issued
-from tests.support.chains import PATHS
-from tests.support.connections import Connections
-from tests.support.https import read_head
+from tests.rig.certificates import Leaf, issued
+from tests.rig.chains import PATHS
+from tests.rig.connections import Connections
+from tests.rig.https import read_head
 
 CHARGE = PATHS["charge"]
 SEARCH = "/terminal/v1/transaction_search_online"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.program import Command
+from tests.rig.program import Command
 
 Line = dict[str, Any]
 

@@ -12,8 +12,8 @@ import pytest
 from posd.simulator import Settings
 from posd.simulator.authentication import parse_javascript, stringify_javascript, verify
 from posd.simulator.wire import Refused
-from tests.support.signing import Signer
-from tests.support.tables import every
+from tests.rig.signing import Signer
+from tests.rig.tables import every
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "vendor_auth.json").read_text("utf-8"))["schemes"]
 HASHED = {case["id"]: case for part in ("cases", "alternatives") for case in VECTORS["hash-encrypt"][part]}

@@ -9,8 +9,8 @@ import pytest
 
 from posd.simulator import SettingsError
 from posd.simulator.scenario import read
+from tests.rig.tables import every
 from tests.simulator.own import APPROVED, A, step, write
-from tests.support.tables import every
 
 WRONG = [
     ("steps = 1", "steps"),

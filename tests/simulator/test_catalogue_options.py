@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from posd.cli.simulate import simulate as command
 from posd.simulator.scenario import CHOICE, payments, prints
+from tests.rig.signing import Signer
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 from tests.simulator.processes import simulate, until
-from tests.support.signing import Signer
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
+from tests.rig.signing import Signer
 from tests.simulator.conftest import QUICK_SPEED, request
-from tests.support.signing import Signer
 
 BASE = "/terminal/v1"
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"

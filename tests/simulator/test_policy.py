@@ -21,9 +21,9 @@ from posd.simulator.clock import VirtualClock
 from posd.simulator.delivery import Poster, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.network import client_context
+from tests.rig.connections import Connections
+from tests.rig.ports import reserve
 from tests.simulator.conftest import Receiver, Script
-from tests.support.connections import Connections
-from tests.support.ports import reserve
 
 #: Start of the tests' clock, a time in 2026.
 START = 1_780_000_000.0

@@ -10,9 +10,9 @@ import httpx2
 from click import unstyle
 
 from posd.cli.simulator_screen import as_words
+from tests.rig.ports import reserve
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
 from tests.simulator.processes import lines_of, simulate, until
-from tests.support.ports import reserve
 
 
 def left_in(directory: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from posd.simulator import Ledger, Settings, SettingsError, Simulator
-from tests.support.tables import every
+from tests.rig.tables import every
 
 CODE = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135"
 WRONG: list[tuple[dict[str, Any], str]] = [

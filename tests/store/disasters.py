@@ -13,8 +13,8 @@ from posd.records.witness import StartedPayment
 from posd.storage import backup
 from posd.storage.connection import connect_reader
 from posd.upkeep.restore import Restore, RestorePlan
+from tests.rig.tables import there
 from tests.store.filled import MORNING
-from tests.support.tables import there
 
 NOON = MORNING + timedelta(hours=2)
 OLD_KEY = b"o" * 32

@@ -25,8 +25,8 @@ from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import open_database
 from posd.terminals.attempt import NotSent, Replied
-from tests.support.events import APPROVED, body
-from tests.support.tables import there
+from tests.rig.events import APPROVED, body
+from tests.rig.tables import there
 
 MORNING = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
 ACKNOWLEDGED = Replied(200, json.dumps({"status": "TERMINAL_ACKNOWLEDGED", "terminal": {}}).encode())

@@ -10,8 +10,8 @@ from posd.printing.wire import NoAnswer, PollAnswered, read_webhook
 from posd.records.model import Phase
 from posd.storage.batch import WriteTransaction
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
+from tests.rig.tables import there
 from tests.store.filled import Filled, terminal
-from tests.support.tables import there
 
 TAKEN = Replied(202, b"{}")
 

@@ -20,10 +20,10 @@ from posd.storage import StorageUnavailable, UnusableFile, backup, connection
 from posd.storage.backup import BackupFolder, BadTarget, Written
 from posd.storage.connection import PAGE_BYTES, open_database
 from posd.upkeep.verify import verify
+from tests.rig.folders import folders_not_synced
+from tests.rig.needs import needs
+from tests.rig.tmpfs import small_disk
 from tests.store.filled import Filled, filling
-from tests.support.folders import folders_not_synced
-from tests.support.needs import needs
-from tests.support.tmpfs import small_disk
 
 KEYS = (b"n" * 32, b"o" * 32)
 AT = "2026-11-20T12:00:00.000Z"

@@ -18,8 +18,8 @@ from posd.storage.batch import WriteTransaction
 from posd.storage.connection import migrate
 from posd.upkeep import retention
 from posd.upkeep.verify import verify
+from tests.rig.events import body
 from tests.store.filled import OPEN, Filled, filling, name
-from tests.support.events import body
 
 
 @pytest.fixture

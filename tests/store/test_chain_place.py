@@ -24,8 +24,8 @@ from posd.payments.counting import Original
 from posd.payments.model import Transaction
 from posd.records.model import Phase, Pruned
 from posd.records.service import CallsInFlight
-from tests.support.book import Book, book, identity
-from tests.support.tables import every, there
+from tests.rig.book import Book, book, identity
+from tests.rig.tables import every, there
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ZONE = ZoneInfo("America/Guayaquil")

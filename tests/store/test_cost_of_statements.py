@@ -29,10 +29,10 @@ from posd.records.service import CallsInFlight
 from posd.storage import changes, marks
 from posd.storage.batch import WriteTransaction
 from posd.upkeep import retention
+from tests.rig.events import body
+from tests.rig.tables import every, there
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
-from tests.support.events import body
-from tests.support.tables import every, there
 
 #: Tables that do not grow with the number of payments. These tables have a row for each terminal, unread approval,
 #: quarantined body, or attention of one payment.

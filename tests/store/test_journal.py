@@ -37,7 +37,7 @@ from posd.storage.store import Store
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
-from tests.support.tables import there
+from tests.rig.tables import there
 
 LATER = NOW + timedelta(seconds=7)
 

@@ -18,9 +18,9 @@ from posd.payments.model import Transaction
 from posd.records.model import Phase
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import connect_reader
+from tests.rig.tables import every, there
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 from tests.store.test_cost_of_statements import steps
-from tests.support.tables import every, there
 
 REFERENCE = "a1b2c3d4-0000-4000-8000-000000000001"
 GIVEN = {"transaction_reference": REFERENCE, "ticket_number": "000001"}

@@ -14,7 +14,7 @@ from posd.storage import changes
 from posd.storage import store as stores
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import MANY, MemoryTrimmer, Store
-from tests.support.waits import until
+from tests.rig.waits import until
 
 #: Change with a long reason, which fills pages.
 CHANGE = RecordedChange(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "x" * 1000, "active", None, None, ())

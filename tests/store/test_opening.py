@@ -17,7 +17,7 @@ from posd.storage.connection import connect_reader, open_database, schema_versio
 from posd.storage.store import Store
 from posd.tls import issue
 from posd.upkeep.restore import Restore
-from tests.support.folders import folders_not_synced
+from tests.rig.folders import folders_not_synced
 
 
 def test_the_file_is_private_under_any_umask(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.storage.connection import connect_reader
 from posd.storage.marks import OldFile
 from posd.upkeep.verify import verify
+from tests.rig.slow import first_quick
+from tests.rig.tables import there
 from tests.store.disasters import State, destroy
 from tests.store.filled import Filled, filling, name
 from tests.store.printed import STORIES, happen, orphan, print_intent, print_out, webhook
-from tests.support.slow import first_quick
-from tests.support.tables import there
 
 EARLY = tuple(f"early-{number}" for number in range(len(STORIES)))
 LATE = tuple(f"late.{number}" for number in range(len(STORIES)))

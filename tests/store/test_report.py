@@ -25,9 +25,9 @@ from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, Payme
 from posd.records.model import Phase
 from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
-from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported
-from tests.support.slow import examples
-from tests.support.tables import every, there
+from tests.rig.book import Book, book, context, days_of, fill_trouble, identity, reported
+from tests.rig.slow import examples
+from tests.rig.tables import every, there
 
 ZONE = ZoneInfo("America/Guayaquil")
 MOMENTS: list[dict[str, str | None]] = json.loads((Path(__file__).parents[1] / "vectors" / "moments.json").read_text())

@@ -33,11 +33,11 @@ from posd.terminals.attempt import NotSent
 from posd.upkeep.restore import Restore
 from posd.upkeep.restore_guard import taken_over
 from posd.upkeep.verify import verify
+from tests.rig.needs import needs
+from tests.rig.slow import first_quick
+from tests.rig.tables import there
 from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, State, destroy
 from tests.store.filled import ACKNOWLEDGED, FINAL, OPEN, Filled, filling, name, snapshot, terminal
-from tests.support.needs import needs
-from tests.support.slow import first_quick
-from tests.support.tables import there
 
 #: Next step after the kill.
 AGAIN = ("start", "restore")

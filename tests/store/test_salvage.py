@@ -13,8 +13,8 @@ from posd.storage import connection
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.storage.connection import connect_reader, open_database
 from posd.upkeep.salvage import Salvaged, salvage
+from tests.rig.slow import first_quick
 from tests.store.filled import FINAL, OPEN, Filled, filling, name
-from tests.support.slow import first_quick
 
 TABLES = ("transactions", "events", "journal", "changes", "quarantine", "leases", "marks")
 

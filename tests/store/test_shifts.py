@@ -20,9 +20,9 @@ from posd.payments.counting import Section
 from posd.payments.report_documents import PaymentReport
 from posd.payments.rows import PAYMENT, by_rowid
 from posd.records.model import Phase, Pruned
-from tests.support.book import Book, book, context, identity, whole
-from tests.support.slow import examples
-from tests.support.tables import there
+from tests.rig.book import Book, book, context, identity, whole
+from tests.rig.slow import examples
+from tests.rig.tables import there
 
 AT = datetime(2026, 11, 20, 15, 0, tzinfo=UTC)
 ZONE = ZoneInfo("America/Guayaquil")

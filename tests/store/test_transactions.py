@@ -27,7 +27,7 @@ from posd.storage.batch import WriteTransaction
 from posd.storage.store import Store
 from posd.terminals.attempt import StartRefused
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
-from tests.support.tables import there
+from tests.rig.tables import there
 
 LAST = "8a1c5e0e-92a4-4c58-8d37-6f6f1d3b0002"
 

@@ -27,7 +27,7 @@ from posd.storage.connection import open_database, schema_version
 from posd.terminals.attempt import Replied
 from posd.upkeep.verify import verify
 from tests.core.scenarios import NOW, starting
-from tests.support.tables import there
+from tests.rig.tables import there
 
 RELEASED = {
     int(path.name.split(".")[0].removeprefix("schema-")): path for path in Path(__file__).parent.glob("released/*.gz")

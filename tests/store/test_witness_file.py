@@ -19,10 +19,10 @@ from posd.storage import CommitUncertain, StorageUnavailable, changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.changes import IdentityCause
 from posd.storage.store import Store
-from tests.support.disk import broken_disk
-from tests.support.folders import folders_not_synced
-from tests.support.needs import needs
-from tests.support.tmpfs import SmallDisk, small_disk
+from tests.rig.disk import broken_disk
+from tests.rig.folders import folders_not_synced
+from tests.rig.needs import needs
+from tests.rig.tmpfs import SmallDisk, small_disk
 
 
 def line(number: int) -> bytes:

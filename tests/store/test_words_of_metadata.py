@@ -21,8 +21,8 @@ from posd.payments.record import begin
 from posd.storage.batch import WriteTransaction
 from posd.storage.connection import migrate, open_database
 from posd.upkeep import merge
+from tests.rig.tables import there
 from tests.store.test_transactions import starting
-from tests.support.tables import there
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 SCALARS = st.text(st.characters(exclude_categories=["Cs"]), max_size=120) | st.integers() | st.booleans() | st.none()

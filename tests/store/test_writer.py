@@ -16,8 +16,8 @@ from posd.storage.batch import Function, RecordedChange, WriteTransaction
 from posd.storage.connection import open_database
 from posd.storage.store import Store
 from posd.storage.writer import BatchResult, Checkpoints, DatabaseWriter, WriteBatch
-from tests.support.disk import broken_disk
-from tests.support.waits import until
+from tests.rig.disk import broken_disk
+from tests.rig.waits import until
 
 CHANGE = RecordedChange(1, "t", "transaction", "id", "reason", "active", None, None, ())
 

@@ -13,9 +13,9 @@ from posd.collect import collector as metrics
 from posd.collect.questions import FleetSummary
 from posd.relay.relay import RelayCounters
 from tests.e2e.test_metrics import scrape
-from tests.support.exposition import read
-from tests.support.outcomes import every_outcome
-from tests.support.shop import open_shop
+from tests.rig.exposition import read
+from tests.rig.outcomes import every_outcome
+from tests.rig.shop import open_shop
 from tests.system.machine import need
 from tests.system.report import Report
 

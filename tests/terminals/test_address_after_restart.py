@@ -15,9 +15,9 @@ import pytest
 import trustme
 from zeroconf.asyncio import AsyncZeroconf
 
-from tests.support.daemon import Daemon, running
-from tests.support.shop import Payment, Shop
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import Daemon, running
+from tests.rig.shop import Payment, Shop
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 from tests.terminals.announcing import DISCOVERY, MARK, port_of, service
 
 SERIAL = f"SN-{MARK}-again"

@@ -1,7 +1,7 @@
 """Announced addresses: which addresses are candidates, and their form in a URL."""
 
 from posd.terminals.announcements import MAX_CANDIDATES, candidates
-from tests.support.tables import every
+from tests.rig.tables import every
 
 #: Announced addresses, chosen interfaces, candidates.
 CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {

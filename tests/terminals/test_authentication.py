@@ -17,10 +17,10 @@ from posd.terminals.attempt import CallFailed, NotSent
 from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
 from posd.terminals.client import TerminalAccess, authentication_of
 from posd.terminals.fleet import Fleet
-from tests.support.access import access
-from tests.support.daemon import toml
-from tests.support.shop import answering
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.access import access
+from tests.rig.daemon import toml
+from tests.rig.shop import answering
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 SECRET = "hunter2-hunter2"
 

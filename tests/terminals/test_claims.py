@@ -6,7 +6,7 @@ from itertools import permutations, product
 import pytest
 
 from posd.terminals.announcements import MAX_CLAIMS, Announcement, CandidateVerdict, SerialAnnouncements
-from tests.support.tables import every
+from tests.rig.tables import every
 
 A, B, C = (f"https://192.0.2.{number}:6869" for number in (1, 2, 3))
 SIX = "https://[2001:db8::1]:6869"

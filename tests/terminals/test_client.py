@@ -11,9 +11,9 @@ import pytest
 
 from posd.terminals.attempt import Replied
 from posd.terminals.client import TerminalAccess
-from tests.support.access import access
-from tests.support.shop import answering
-from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
+from tests.rig.access import access
+from tests.rig.shop import answering
+from tests.rig.terminal import Request, ScriptedTerminal, http, scripted_terminal
 
 
 @pytest.fixture

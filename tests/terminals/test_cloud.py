@@ -14,8 +14,8 @@ from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from posd.terminals.terminal import AddressChange
 from tests.core.scenarios import IDENTITY
-from tests.support.shop import answering
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.shop import answering
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 KEY = bytes(32)
 PATH = ids.path(Channel.TRANSACTION, IDENTITY, ids.token(KEY, Channel.TRANSACTION, IDENTITY))

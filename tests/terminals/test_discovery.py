@@ -16,9 +16,9 @@ from posd.logs.output import LIMITS, FloodFilter
 from posd.terminals.discovery import MAX_RESOLVING, MAX_WAITING, Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
-from tests.support.daemon import Daemon, running, toml
-from tests.support.shop import AMOUNT, acknowledging, answering
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import Daemon, running, toml
+from tests.rig.shop import AMOUNT, acknowledging, answering
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of, service
 
 BY_KEY, BY_OTHER_KEY, BY_NAME, STRANGER = (f"SN-{MARK}-{number}" for number in range(4))

@@ -21,10 +21,10 @@ from posd.terminals import discovery as discovery_module
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
-from tests.support.daemon import Daemon, running, toml
-from tests.support.shop import AMOUNT, acknowledging, answering
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
-from tests.support.waits import until
+from tests.rig.daemon import Daemon, running, toml
+from tests.rig.shop import AMOUNT, acknowledging, answering
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.waits import until
 from tests.terminals import announcing
 from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of
 

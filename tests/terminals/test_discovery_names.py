@@ -23,8 +23,8 @@ from posd.terminals.announcements import Announcement
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
-from tests.support.daemon import toml
-from tests.support.waits import until
+from tests.rig.daemon import toml
+from tests.rig.waits import until
 from tests.terminals.announcing import DISCOVERY, TYPE
 
 PATIENCE_SECONDS = 20.0

@@ -30,11 +30,11 @@ from posd.terminals.exchange import (
     request_bytes,
 )
 from posd.terminals.trust import why_not
-from tests.support.access import access
-from tests.support.ports import reserve
-from tests.support.shop import answering as shop_answering
-from tests.support.tables import every
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.access import access
+from tests.rig.ports import reserve
+from tests.rig.shop import answering as shop_answering
+from tests.rig.tables import every
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 #: Number of bytes that exceeds the buffers of the sockets.
 MUCH = 32 * 1024 * 1024

@@ -21,9 +21,9 @@ from posd.terminals.client import make_clients
 from posd.terminals.fleet import MAX_STRANGERS, Fleet, Liveness
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.terminal import AddressChange
-from tests.support.daemon import toml
-from tests.support.shop import answering
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.shop import answering
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 SERIAL = "SN-1"
 AT = "2026-11-20T10:00:00.000Z"

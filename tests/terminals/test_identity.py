@@ -14,13 +14,13 @@ import trustme
 from zeroconf import ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
-from tests.support.daemon import Daemon, running
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.shop import AMOUNT, acknowledging
-from tests.support.streams import Reply
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
-from tests.support.webhooks import attention
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import body
+from tests.rig.https import deliver
+from tests.rig.shop import AMOUNT, acknowledging
+from tests.rig.streams import Reply
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.webhooks import attention
 from tests.terminals import announcing
 from tests.terminals.announcing import DISCOVERY, port_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from posd.terminals.discovery import InterfaceSelection, select
 from posd.terminals.interfaces import Interface, Interfaces, addresses_of, snapshot
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 PATIENCE_SECONDS = 60.0
 

@@ -15,9 +15,9 @@ from posd.records.model import Phase
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.shop import AMOUNT, held
-from tests.support.terminal import scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.shop import AMOUNT, held
+from tests.rig.terminal import scripted_terminal
 
 
 async def test_a_second_call_during_the_start_of_an_id_joins_that_start(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import MAX_LOOKS, Fleet, Liveness
 from posd.terminals.identity import Proof, Trusted
 from posd.terminals.terminal import AddressChange
-from tests.support.daemon import toml
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
-from tests.support.waits import until
+from tests.rig.daemon import toml
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.waits import until
 
 AT = "2026-11-20T10:00:00.000Z"
 PATIENCE_SECONDS = 60.0

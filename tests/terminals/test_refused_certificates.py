@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 import trustme
 
-from tests.support.certificates import (
+from tests.rig.certificates import (
     LATER,
     LONG_AGO,
     TOMORROW,
@@ -26,8 +26,8 @@ from tests.support.certificates import (
     recording,
     self_signed,
 )
-from tests.support.daemon import Daemon, running
-from tests.support.shop import AMOUNT
+from tests.rig.daemon import Daemon, running
+from tests.rig.shop import AMOUNT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

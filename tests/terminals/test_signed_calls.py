@@ -16,9 +16,9 @@ from posd.config.schema import HashEncryptConfig
 from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.client import TerminalAccess
 from posd.terminals.hash_encrypt import SigningMoment, hash_encrypt
-from tests.support.access import access
-from tests.support.tables import every
-from tests.support.terminal import Request, Script, ScriptedTerminal, scripted_terminal
+from tests.rig.access import access
+from tests.rig.tables import every
+from tests.rig.terminal import Request, Script, ScriptedTerminal, scripted_terminal
 
 CODE, SERIAL = "5f1e0c8a7b3d49e2a6c4d80f9b2e7135", "SN-TEST"
 CHOICES = HashEncryptConfig("___", "s", 300, "last", 0)

@@ -8,9 +8,9 @@ import pytest
 from posd.config import load
 from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
-from tests.support.shop import answering
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.daemon import toml
+from tests.rig.shop import answering
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 SERIAL = "SN-1"
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from posd.terminals import trust
 from posd.tls.certificate import digest, public_key, read_certificate
-from tests.support.access import configured
-from tests.support.certificates import issued, public_key_sha256
+from tests.rig.access import configured
+from tests.rig.certificates import issued, public_key_sha256
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

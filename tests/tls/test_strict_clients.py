@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from tests.clients.cases import ACCEPTED, ADDRESS, NAME, REFUSED
 from tests.clients.run import Client, build_go, go, java, judge, openssl
-from tests.support.needs import needs
+from tests.rig.needs import needs
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]  # the first use builds Go's library
 

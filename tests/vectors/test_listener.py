@@ -16,12 +16,12 @@ from posd.base.ids import Channel, path, token
 from posd.base.json_types import decode
 from posd.payments.wire import read_event
 from posd.tls import issue
-from tests.support.daemon import Daemon, toml
-from tests.support.https import connect
-from tests.support.prints import SILENT
-from tests.support.shop import QUIET
-from tests.support.terminal import ScriptedTerminal, scripted_terminal
-from tests.support.webhooks import disk
+from tests.rig.daemon import Daemon, toml
+from tests.rig.https import connect
+from tests.rig.prints import SILENT
+from tests.rig.shop import QUIET
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.webhooks import disk
 from tests.vectors.case import FLEET, IDENTITY, KEYS, MAX_BODY_BYTES, MERCHANT, OTHER, TERMINAL, Case, content
 from tests.vectors.test_vectors import CASES, FOUND
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.tables import try_each
+from tests.rig.tables import try_each
 from tests.vectors.case import HERE, Case, load
 from tests.vectors.posd_says import KINDS, says
 

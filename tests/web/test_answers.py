@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posd.base.clocks import wall
 from posd.httpd.messages import CLOSE, RequestHead, ResponseEncoder, response_head
-from tests.support.slow import examples
+from tests.rig.slow import examples
 
 LENGTH = b"content-length"
 

@@ -17,7 +17,7 @@ from posd.base.problems import RemedyStep
 from posd.tls import issue
 from posd.tls.certificate import called_as
 from posd.tls.files import ServingContext, TlsFiles, describe
-from tests.support.daemon import toml
+from tests.rig.daemon import toml
 
 #: Interval at which these tests check the files, in seconds.
 OFTEN = 0.02

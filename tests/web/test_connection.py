@@ -18,9 +18,9 @@ from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.connection import BodyChannel, HttpConnection, HttpExchange
 from posd.httpd.messages import MAX_AT_ONCE, RequestParser
 from posd.httpd.server import HttpListener
-from tests.support.streams import Reply
-from tests.support.waits import until
-from tests.support.webhooks import parse
+from tests.rig.streams import Reply
+from tests.rig.waits import until
+from tests.rig.webhooks import parse
 
 #: Maximum duration of a wait, in seconds.
 PATIENCE = 30.0

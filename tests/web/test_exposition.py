@@ -8,7 +8,7 @@ from posd.base.exposition import Family, Histogram, render
 from posd.collect import collector
 from posd.daemon.metrics import FAMILIES
 from posd.relay import relay
-from tests.support.exposition import read
+from tests.rig.exposition import read
 
 
 def test_histograms_are_cumulative_and_end_with_the_count() -> None:

@@ -22,7 +22,7 @@ from posd.httpd.messages import (
     RequestHead,
     RequestParser,
 )
-from tests.support.slow import examples
+from tests.rig.slow import examples
 
 CHUNKED = "transfer-encoding: chunked"
 UPGRADE = ("connection: upgrade", "upgrade: h2c")

@@ -17,7 +17,7 @@ from posd.daemon import sockets
 from posd.httpd import bodies, server
 from posd.httpd.admission import MAX_TURNED_AWAY, ListenerPolicy, PeerQuotas, RejectedTraffic, SocketPeer
 from posd.httpd.server import HttpListener
-from tests.support.senders import ask_on, process
+from tests.rig.senders import ask_on, process
 
 PATIENCE = 30.0
 OF_PROCESS, OF_USER, OF_SOCKET = 3, 5, 6

@@ -33,8 +33,8 @@ from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 from posd.upkeep import retention
-from tests.support.streams import Connection, Message, ask, messages
-from tests.support.waits import until
+from tests.rig.streams import Connection, Message, ask, messages
+from tests.rig.waits import until
 
 #: Maximum duration of a wait, in seconds.
 PATIENCE = 30.0

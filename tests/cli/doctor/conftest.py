@@ -20,13 +20,13 @@ import pytest
 
 from posd.tls import issue
 from posd.tls.files import files_in
+from tests.rig.certificates import Leaf
+from tests.rig.command_lines import parse
+from tests.rig.commands import Done, posd
+from tests.rig.counter import in_thread
+from tests.rig.daemon import Daemon, toml
+from tests.rig.ports import reserve
 from tests.store.filled import filling
-from tests.support.certificates import Leaf
-from tests.support.command_lines import parse
-from tests.support.commands import Done, posd
-from tests.support.counter import in_thread
-from tests.support.daemon import Daemon, toml
-from tests.support.ports import reserve
 
 SERIAL = "SN-0001"
 #: A time-out that no test reaches, even on a busy machine.

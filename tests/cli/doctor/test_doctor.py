@@ -62,15 +62,15 @@ from tests.cli.doctor.conftest import (
     warnings,
 )
 from tests.e2e.test_distrust import refuse
+from tests.rig.certificates import OLD_STYLE, PrivateCa
+from tests.rig.command_lines import parse
+from tests.rig.commands import PATIENCE, posd, posd_as_nobody, posd_on_terminal
+from tests.rig.daemon import Daemon
+from tests.rig.needs import needs
+from tests.rig.slow import named_quick
+from tests.rig.tables import there
+from tests.rig.tmpfs import small_disk
 from tests.store.filled import filling
-from tests.support.certificates import OLD_STYLE, PrivateCa
-from tests.support.command_lines import parse
-from tests.support.commands import PATIENCE, posd, posd_as_nobody, posd_on_terminal
-from tests.support.daemon import Daemon
-from tests.support.needs import needs
-from tests.support.slow import named_quick
-from tests.support.tables import there
-from tests.support.tmpfs import small_disk
 
 NOBODY = pwd.getpwnam("nobody")
 

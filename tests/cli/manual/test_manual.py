@@ -19,9 +19,9 @@ from posd.cli.app.context import ExitCode
 from posd.cli.app.lazy import examples, groups
 from posd.cli.explain.command import entries
 from posd.cli.main import COMMANDS, main
-from tests.support.command_lines import parse, words_of
-from tests.support.needs import needs
-from tests.support.tables import every
+from tests.rig.command_lines import parse, words_of
+from tests.rig.needs import needs
+from tests.rig.tables import every
 
 ROOT = Path(__file__).parents[3]
 PACKAGING = ROOT / "packaging"

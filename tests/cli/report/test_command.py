@@ -27,12 +27,12 @@ from posd.cli.report import page
 from posd.cli.report.view import FORMULA, ReportView, span, write_csv, write_json
 from posd.client.documents import decode
 from posd.clock.clock import Stretch
-from tests.support.book import Book, book, context, days_of, fill_trouble, identity, reported, whole
-from tests.support.commands import Done, asked
-from tests.support.documents import answer
-from tests.support.slow import examples
-from tests.support.stub import Answer
-from tests.support.tables import every
+from tests.rig.book import Book, book, context, days_of, fill_trouble, identity, reported, whole
+from tests.rig.commands import Done, asked
+from tests.rig.documents import answer
+from tests.rig.slow import examples
+from tests.rig.stub import Answer
+from tests.rig.tables import every
 
 DAY_OF = date(2026, 11, 20)
 ZONE_OF = ZoneInfo("America/Guayaquil")

@@ -7,8 +7,8 @@ from typing import Any
 from posd.cli.app.connection import decode
 from posd.cli.watch.state import ListName, Shop, WatchState
 from posd.cli.watch.texts import header, lines, nothing, notice, rates, title
-from tests.support.documents import attention, outcome, print_job, transaction
-from tests.support.documents import terminal as any_terminal
+from tests.rig.documents import attention, outcome, print_job, transaction
+from tests.rig.documents import terminal as any_terminal
 
 NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
 HEALTH = {"status": "ok", "checks": {"storage": {"status": "ok", "detail": "the database can be read"}}}

@@ -27,14 +27,14 @@ from posd.cli.watch.app import RowPage
 from posd.cli.watch.state import Away, ListName, Shop, WatchState
 from posd.cli.watch.texts import lines, rates
 from tests.cli.watch.shops import BUSY, NOW, at, drawn, identity, in_doubt, payment, terminal
-from tests.support import forks
-from tests.support.commands import posd_on_terminal, started_posd
-from tests.support.counter import PATIENCE, Counter, open_counter
-from tests.support.documents import attention, outcome
-from tests.support.pseudo_terminal import OnTerminal, on_terminal
-from tests.support.strange import STRANGE, assert_lines
-from tests.support.tables import there
-from tests.support.watch_screen import seen
+from tests.rig import forks
+from tests.rig.commands import posd_on_terminal, started_posd
+from tests.rig.counter import PATIENCE, Counter, open_counter
+from tests.rig.documents import attention, outcome
+from tests.rig.pseudo_terminal import OnTerminal, on_terminal
+from tests.rig.strange import STRANGE, assert_lines
+from tests.rig.tables import there
+from tests.rig.watch_screen import seen
 
 #: Escape sequences that begin and end the alternate screen.
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.support.prints import Job
-from tests.support.shop import Payment, Shop, answering, hanging_up, open_counters
-from tests.support.terminal import Script
+from tests.rig.prints import Job
+from tests.rig.shop import Payment, Shop, answering, hanging_up, open_counters
+from tests.rig.terminal import Script
 
 HERE = Path(__file__).parent
 CONFIG = '[merchant]\nid = "M-1"\n'

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support import forks
-from tests.support.program import PATIENCE_SECONDS
+from tests.rig import forks
+from tests.rig.program import PATIENCE_SECONDS
 
 
 class OnTerminal:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tests.support.events import event
-from tests.support.shop import AMOUNT, Payment, Shop
-from tests.support.streams import Reply
-from tests.support.terminal import Request, http
-from tests.support.webhooks import disk
+from tests.rig.events import event
+from tests.rig.shop import AMOUNT, Payment, Shop
+from tests.rig.streams import Reply
+from tests.rig.terminal import Request, http
+from tests.rig.webhooks import disk
 
 #: Operation -> path on the LAN. In the cloud the path has the serial before `async` (terminal API, Calls).
 PATHS = {

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from tests.support.connections import shut
+from tests.rig.connections import shut
 
 NOW = datetime.now(UTC)
 LONG_AGO, YESTERDAY = NOW - timedelta(days=30), NOW - timedelta(days=1)

@@ -15,8 +15,8 @@ from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.simulator import Simulator
 from posd.simulator.control import DEEDS
 from posd.simulator.wire import Refused
-from tests.support.daemon import Daemon
-from tests.support.simulated import simulated
+from tests.rig.daemon import Daemon
+from tests.rig.simulated import simulated
 
 #: Limit of a wait in seconds, far longer than any wait takes.
 PATIENCE = 60.0

@@ -8,7 +8,7 @@ import ssl
 import struct
 from contextlib import suppress
 
-from tests.support.connections import shut
+from tests.rig.connections import shut
 
 #: struct linger. Socket option that makes a close reset the connection.
 _RESET = struct.pack("ii", 1, 0)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support import forks
-from tests.support.leftovers import OWNER, owner
-from tests.support.needs import SEARCH_PATH
+from tests.rig import forks
+from tests.rig.leftovers import OWNER, owner
+from tests.rig.needs import SEARCH_PATH
 
 #: Limit in seconds of a wait for a line or for the end of a process.
 PATIENCE_SECONDS = 60.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tests.support.https import read_head
+from tests.rig.https import read_head
 
 #: Limit of a wait in seconds.
 PATIENCE_SECONDS = 30.0

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import forks, ports
+from tests.rig import forks, ports
 
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
@@ -102,7 +102,7 @@ def _wait_for(pid: int) -> None:
 
 
 def _children() -> Iterator[str]:
-    """Return the names of child processes, except the servers of `tests.support.forks`."""
+    """Return the names of child processes, except the servers of `tests.rig.forks`."""
     for pid in processes():
         with suppress(OSError):
             parent = int(_read(pid, "stat").rpartition(b")")[2].split()[1])

@@ -10,10 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 from posd.base.ids import Channel
-from tests.support.daemon import Daemon, running
-from tests.support.streams import Reply
-from tests.support.terminal import PATIENCE_SECONDS, Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
-from tests.support.webhooks import address, deliver, disk
+from tests.rig.daemon import Daemon, running
+from tests.rig.streams import Reply
+from tests.rig.terminal import PATIENCE_SECONDS, Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
+from tests.rig.webhooks import address, deliver, disk
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from tests.support.events import RESULTS
+from tests.rig.events import RESULTS
 
 Line = dict[str, Any]
 

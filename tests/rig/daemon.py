@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from posd.tls import issue
-from tests.support import forks
-from tests.support.described import described
-from tests.support.events import APPROVED, body
-from tests.support.faketime import remove_shared_memory
-from tests.support.https import deliver
-from tests.support.leftovers import OWNER, owner
-from tests.support.ports import reserve
-from tests.support.program import NOT_JSON, Output
-from tests.support.streams import Reply, call, stream
+from tests.rig import forks
+from tests.rig.described import described
+from tests.rig.events import APPROVED, body
+from tests.rig.faketime import remove_shared_memory
+from tests.rig.https import deliver
+from tests.rig.leftovers import OWNER, owner
+from tests.rig.ports import reserve
+from tests.rig.program import NOT_JSON, Output
+from tests.rig.streams import Reply, call, stream
 
 #: Listen address of the webhooks in a test's configuration. The first start replaces port 0 by the real port.
 ANY_PORT = "127.0.0.1:0"
@@ -49,7 +49,7 @@ class Daemon(Output):
     log_to: int | None = None
     process: forks.Process | asyncio.subprocess.Process | None = None
     port: int = 0
-    #: Owner of the process (see `tests.support.leftovers`). The owner stays if another test starts the process again.
+    #: Owner of the process (see `tests.rig.leftovers`). The owner stays if another test starts the process again.
     _owner: str = field(default_factory=owner)
 
     @property

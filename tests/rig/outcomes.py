@@ -2,11 +2,11 @@
 
 from uuid import uuid4
 
-from tests.support.events import RESULTS, body, event
-from tests.support.https import deliver
-from tests.support.prints import Job
-from tests.support.shop import Payment, Shop, answering, knowing, quiet
-from tests.support.webhooks import deliver as deliver_to
+from tests.rig.events import RESULTS, body, event
+from tests.rig.https import deliver
+from tests.rig.prints import Job
+from tests.rig.shop import Payment, Shop, answering, knowing, quiet
+from tests.rig.webhooks import deliver as deliver_to
 
 
 async def every_outcome(shop: Shop) -> dict[str, Payment]:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from posd.base import ids
 from posd.base.ids import Channel
-from tests.support.daemon import Daemon
-from tests.support.https import post, read_head, send
-from tests.support.streams import Reply
+from tests.rig.daemon import Daemon
+from tests.rig.https import post, read_head, send
+from tests.rig.streams import Reply
 
 
 def parse(raw: bytes) -> list[Reply]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import posd
-from tests.support.stub import Answer
+from tests.rig.stub import Answer
 
 EXAMPLES = json.loads((Path(str(posd.__file__)).parent / "api" / "examples.json").read_text("utf-8"))
 #: Examples of the contract, by call and status.

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from posd.base.limits import CONNECTIONS_OF_PROCESS
-from tests.support.streams import Connection
+from tests.rig.streams import Connection
 
 #: Maximum of descriptors in one message (SCM_MAX_FD is 253).
 _PIECE = 200

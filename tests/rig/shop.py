@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
-from tests.support.daemon import Daemon, running
-from tests.support.events import APPROVED, body
-from tests.support.https import deliver
-from tests.support.slow import examples
-from tests.support.streams import Reply
-from tests.support.terminal import (
+from tests.rig.daemon import Daemon, running
+from tests.rig.events import APPROVED, body
+from tests.rig.https import deliver
+from tests.rig.slow import examples
+from tests.rig.streams import Reply
+from tests.rig.terminal import (
     Request,
     Script,
     ScriptedTerminal,
@@ -184,7 +184,7 @@ async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
 
 def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
     """Return the script of a search that finds only these transactions. The transactions are events (see
-    `tests.support.events`). posd also searches for other payments of the shop. For an unknown id the script `otherwise`
+    `tests.rig.events`). posd also searches for other payments of the shop. For an unknown id the script `otherwise`
     replies.
     """
 

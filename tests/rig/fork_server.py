@@ -1,10 +1,10 @@
-"""`python -m tests.support.fork_server KIND DESCRIPTOR` imports posd, and then forks a process for each request.
+"""`python -m tests.rig.fork_server KIND DESCRIPTOR` imports posd, and then forks a process for each request.
 
 A start of posd takes half a second of processor time. Imports take nearly all of this time, and the tests start posd
 some thousand times. A fork takes a hundredth of the time. The result is an ordinary process with its own pid,
 descriptors, environment and memory. A test can kill the process at any instant.
 
-`tests.support.forks` is the other end. Each message over a socket requests one start. A message contains JSON, and the
+`tests.rig.forks` is the other end. Each message over a socket requests one start. A message contains JSON, and the
 descriptors of the standard streams and of a status socket. The server sends the pid and then the exit status over the
 status socket. When all other ends are closed, the server kills the processes that it has started, and ends.
 """

@@ -9,7 +9,7 @@ from posd.config import TerminalConfig, parse
 from posd.terminals import trust
 from posd.terminals.authentication import Authentication, none
 from posd.terminals.client import TerminalAccess
-from tests.support.terminal import ScriptedTerminal
+from tests.rig.terminal import ScriptedTerminal
 
 #: Pin that no certificate has.
 NO_PIN = {"fingerprint_sha256": "0" * 64}

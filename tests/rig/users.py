@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.needs import lacking
+from tests.rig.needs import lacking
 
 #: A Python that all users may read, with the packages.
 PYTHON = sys.executable if Path(os.__file__).is_relative_to("/usr") else "/usr/bin/python3"

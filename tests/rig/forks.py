@@ -1,6 +1,6 @@
 """Starts of `python -m posd`, or of a till in Python, as forks of a process that has already imported most modules.
 
-See `tests.support.fork_server`. `Forked` has the interface of `subprocess.Popen`. The result of `start` has the
+See `tests.rig.fork_server`. `Forked` has the interface of `subprocess.Popen`. The result of `start` has the
 interface of `asyncio.subprocess.Process`. A start that needs other settings of the interpreter uses `subprocess`.
 `can_fork` tells callers which starts can be forks.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from tests.support.fork_server import NUMBER
+from tests.rig.fork_server import NUMBER
 
 #: Path of the interpreter.
 EXECUTABLE = sys.executable
@@ -275,7 +275,7 @@ class _Server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
-                [*interpreter, "-m", "tests.support.fork_server", kind, str(theirs.fileno())],
+                [*interpreter, "-m", "tests.rig.fork_server", kind, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

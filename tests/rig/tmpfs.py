@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support.needs import SEARCH_PATH, lacking
+from tests.rig.needs import SEARCH_PATH, lacking
 
 #: Script that mounts the disk, prints that it is ready, and runs until its input is closed.
 _HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo ready && exec cat'

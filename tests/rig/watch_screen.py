@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from posd.cli.app.connection import Api
 from posd.cli.watch.app import Rows, Watch
 from posd.cli.watch.state import Shop, look
-from tests.support.counter import PATIENCE
+from tests.rig.counter import PATIENCE
 
 
 class Seen:

@@ -10,7 +10,7 @@ from posd.simulator import Settings, Simulator
 from posd.simulator.ledger import Ledger
 from posd.tls import issue
 from posd.tls.files import TlsFiles
-from tests.support.daemon import Daemon, running
+from tests.rig.daemon import Daemon, running
 
 #: Factor by which terminals are faster than people. At this speed an approved cycle takes about 10 ms.
 SPEED = 2000.0

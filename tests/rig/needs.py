@@ -56,7 +56,7 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
     """
     for tool in tools:
         if tool not in PACKAGES:
-            raise ValueError(f"tests/support/needs.py does not name the Debian package of {tool}")
+            raise ValueError(f"tests/rig/needs.py does not name the Debian package of {tool}")
     reason = lacking(*tools, root=root)
     return pytest.mark.skipif(bool(reason), reason=reason or "nothing is missing")
 

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from posd.cli.main import main
-from tests.support import forks
-from tests.support.pseudo_terminal import on_terminal
-from tests.support.stub import Answer, Call, Stub
-from tests.support.users import as_user
+from tests.rig import forks
+from tests.rig.pseudo_terminal import on_terminal
+from tests.rig.stub import Answer, Call, Stub
+from tests.rig.users import as_user
 
 #: Maximum duration of a command, in seconds. The limit is far above any normal duration. A test that hangs must fail.
 PATIENCE = 40.0

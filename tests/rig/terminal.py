@@ -12,10 +12,10 @@ from typing import Any
 
 import trustme
 
-from tests.support.certificates import public_key_sha256
-from tests.support.connections import Connections, shut
-from tests.support.https import read_head
-from tests.support.ports import reserve
+from tests.rig.certificates import public_key_sha256
+from tests.rig.connections import Connections, shut
+from tests.rig.https import read_head
+from tests.rig.ports import reserve
 
 #: Limit of a wait in seconds.
 PATIENCE_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""`python -m tests.support.ahead FILE ARGUMENT…` runs posd with a monotonic clock that a test moves ahead.
+"""`python -m tests.rig.ahead FILE ARGUMENT…` runs posd with a monotonic clock that a test moves ahead.
 
 SIGUSR1 sets the clock of posd's loops. The new time is the system's clock plus the seconds in FILE.
 """
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.support.daemon import Daemon
+    from tests.rig.daemon import Daemon
 
 
 def program(file: Path) -> tuple[str, ...]:
     """Return the program that runs a daemon with this clock (`Daemon.program`)."""
     file.write_text("0")
-    return ("tests.support.ahead", str(file))
+    return ("tests.rig.ahead", str(file))
 
 
 def move(daemon: "Daemon", seconds: float) -> None:

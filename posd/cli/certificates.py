@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from posd.cli.explain.catalogue import say
 from posd.cli.payments.words import check_words
 from posd.client.connection import probe
 from posd.config import Config
-from posd.tls.certificate import CertificateInfo, Subjects, called_as, digest
-from posd.tls.files import TlsFiles, files_in, shown_certificate
+from posd.tls.certificate import CertificateInfo, Subjects, Validity, called_as, digest
+from posd.tls.files import TlsError, TlsFiles, describe, files_in, shown_certificate
 
 #: Number of bytes of a fingerprint on one line, so that it can be compared with another screen.
 BYTES_A_LINE = 16
@@ -36,6 +36,14 @@ def pair(config: Config) -> tuple[Path, Path]:
     """Return the paths of the certificate and the private key that the daemon uses."""
     made = files_in(config.database.tls_directory)
     return config.webhooks.certificate or made.certificate, config.webhooks.private_key or made.private_key
+
+
+def expired(config: Config) -> datetime | None:
+    """Return when the shop's own certificate ended, or None. posd renews a certificate of its own when it starts."""
+    with suppress(OSError, TlsError):
+        info = describe(config.webhooks.certificate or Path())
+        return info.not_after if info.validity(datetime.now(UTC)) is Validity.EXPIRED else None
+    return None
 
 
 def wanted(config: Config) -> Subjects:

@@ -87,9 +87,8 @@ def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
 
 
 def _terminals(said: Mapping[str, Any]) -> str:
-    if said["ahead_seconds"] is None:
+    if (ahead := said["ahead_seconds"]) is None:
         return say("clock", "no_times")
-    way = "ahead" if said["ahead_seconds"] > 0 else "behind"
     verdict = say("clock", "confirm" if said["agree"] else "confirm_nothing")
     many = {"payments": counted(said["payments"], named("payment")), "terminals": said["terminals"]}
-    return say("clock", way, apart=abs(said["ahead_seconds"]), verdict=verdict, **many)
+    return say("clock", "ahead" if ahead > 0 else "behind", apart=abs(ahead), verdict=verdict, **many)

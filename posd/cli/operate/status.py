@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,12 +25,11 @@ from posd.cli.app.output import Output, asked, counted, pasted, size
 from posd.cli.app.parameters import check_usage
 from posd.cli.app.tables import short_ids, shortened, width, wrap
 from posd.cli.app.times import age, day, here, in_words, moment, short
+from posd.cli.certificates import expired
 from posd.cli.explain.catalogue import chosen, glossed, language, named, say, translate, translated
 from posd.cli.operate.logs import sentence
 from posd.cli.payments.words import check_words, started, state
 from posd.client.connection import DEFAULT_SOCKET
-from posd.tls.certificate import Validity
-from posd.tls.files import TlsError, describe
 
 Document = Mapping[str, Any]
 
@@ -407,10 +405,8 @@ def _down(ctx: click.Context, output: Output, error: Unreachable) -> None:
     elif config is not None and not problems:
         words = _say("can_be_read" if file.exists() else "not_there", file=file)
         found.append(StatusLine("configuration", words, steps=do("sudo posd config check")))
-        with suppress(OSError, TlsError):  # without a path: posd's own certificate, which posd renews when it starts
-            info = describe(config.webhooks.certificate or Path())
-            if info.validity(datetime.now(UTC)) is Validity.EXPIRED:
-                found.append(StatusLine("certificate", _say("expired", until=day(info.not_after)), True, do(DOCTOR)))
+        if (until := expired(config)) is not None:
+            found.append(StatusLine("certificate", _say("expired", until=day(until)), True, do(DOCTOR)))
     elif file.exists() or not context(ctx).socket_path:
         told = map(translated, problems[:3])
         found += [StatusLine("configuration", each.what, True, [RemedyStep(each.cure)]) for each in told]

@@ -60,7 +60,7 @@ PUT_BACK = (
 
 
 #: Advice for a full disk.
-FREE = "free the disk, but never delete posd.db, posd.db-wal, callback.key or tls/"
+FREE = "free the disk, but never delete posd.db*, callback.key or tls/"
 #: Seconds between two checks if no client requests a check.
 CHECK_SECONDS = 10.0
 

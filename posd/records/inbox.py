@@ -60,8 +60,8 @@ class CallbackInbox(Generic[R]):
     """Shared steps of the inbox of payments and of that of print jobs.
 
     `record` applies and stores an entry. `on_unusable` is called with the id of a record about which posd has to query
-    the terminal. `comes_once`: whether the terminal sends each callback only once. Then posd queries the terminal if a
-    callback could not be stored.
+    the terminal, after a callback that was unusable or could not be stored. `comes_once`: whether the terminal sends
+    each callback only once.
     """
 
     kind: RecordKind[R, Any]
@@ -156,8 +156,7 @@ class CallbackInbox(Generic[R]):
         log.warning(
             "webhook.not_stored", **self.kind.named(identity), error=str(error), detail=detail if once else None
         )
-        if once:
-            self.on_unusable(identity)
+        self.on_unusable(identity)  # a terminal may stop sending before the disk has room
         # With `updates_terminal`, the sender's address counts as known (`httpd.admission`). Only a fault of posd
         # prevented the check whether it may.
         return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)

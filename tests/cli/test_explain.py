@@ -339,7 +339,7 @@ def test_a_payment_whose_terminal_is_free_is_not_released_again(code: str | None
         ),
         ("attention", "no_callback", ["posd tls status", "has expired", "closes by itself"]),
         ("check", "certificate", ["the shop's own PKI", "posd tls renew"]),
-        ("check", "storage", ["Never delete posd.db, posd.db-wal, callback.key or tls/"]),
+        ("check", "storage", ["Never delete posd.db*, callback.key or tls/"]),
     ],
 )
 def test_an_advice_names_each_way_out_of_its_fault(section: str, code: str, ways: list[str]) -> None:

@@ -359,6 +359,8 @@ class Listening:
 
     def listen(self, backlog: int) -> None:
         """Accept connections from this moment."""
+        if self._place[0] in self._network.former:  # the machine moved after the bind, and the bind is to any address
+            self._place = (self._network.machine, self._place[1])
         self._backlog = backlog
         self._network.listeners[self._place] = self
 
@@ -419,6 +421,8 @@ class Network:
         self.accept_error: OSError | None = None
         self._dead: set[int] = set()
         self._ports = 40000
+        #: Addresses that the machine had before.
+        self.former: set[str] = set()
 
     def way(self, host: str) -> Way:
         """Return the way to a host."""
@@ -431,6 +435,8 @@ class Network:
     def move(self, address: str) -> None:
         """Set another address of the machine."""
         old, self.machine = self.machine, address
+        self.former.add(old)
+        self.former.discard(address)
         for host, port in [place for place in self.listeners if place[0] == old]:
             listening = self.listeners[address, port] = self.listeners.pop((host, port))
             listening._place = (address, port)

@@ -155,13 +155,18 @@ def texts_of(files: str, expressions: Callable[[ast.AST], Sequence[ast.expr | No
                 yield from sentences(each, module, local)
 
 
-def composed() -> Iterator[str]:
-    """Yield the sentences that posd composes for a screen or its log, also the findings of verify and the limits."""
-    for files, named in COMPOSED.items():
-        texts = texts_of(files, functools.partial(given, named=named))
-        yield from (text for text in texts if re.search("[a-z]+ |\\S [a-z]", text) and re.search("[a-z]{3}", text))
-    yield from (f"7 {limit.unit} of {limit.of}" for limit in limits.ALL)
-    yield from (text.format(now=7, built=7, highest=7, step="7 days") for text in WORDS.values())
+@functools.cache
+def composed() -> frozenset[str]:
+    """Return the sentences that posd composes for a screen or its log, also the findings of verify and the limits."""
+    texts = {
+        text
+        for files, named in COMPOSED.items()
+        for text in texts_of(files, functools.partial(given, named=named))
+        if re.search("[a-z]+ |\\S [a-z]", text) and re.search("[a-z]{3}", text)
+    }
+    counted = (f"7 {limit.unit} of {limit.of}" for limit in limits.ALL)
+    remedies = (text.format(now=7, built=7, highest=7, step="7 days") for text in WORDS.values())
+    return frozenset(texts).union(counted, remedies)
 
 
 def test_each_sentence_that_posd_composes_has_a_spanish_text(in_spanish: None) -> None:
@@ -183,7 +188,7 @@ def test_every_text_of_the_catalogue_is_used() -> None:
 def test_each_spanish_sentence_is_of_a_sentence_of_posd() -> None:
     folders = ("base", "cli", "client", "config", *(files.partition("/")[0] for files in COMPOSED))
     kinds = ast.Constant | ast.JoinedStr | ast.BinOp
-    found = set(composed()) | {
+    found = composed() | {
         text
         for folder in dict.fromkeys(folders)
         for text in texts_of(f"{folder}/**/*.py", lambda node: [node] if isinstance(node, kinds) else [])

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -30,6 +31,9 @@ settings.register_profile(
 settings.register_profile("whole", settings.get_profile("quick"), max_examples=100)
 settings.register_profile("long", settings.get_profile("quick"), max_examples=10_000)
 
+#: A sum of this many numbers measures the processor. The quick suite (False) and the whole suite (True) need as much
+#: processor time as this many sums.
+SUMMED, SUMS = 2_000_000, {False: 3_200, True: 20_000}
 #: Maximum length of the path of the tests' directory. The kernel permits paths of sockets up to 107 bytes.
 MAX_DIRECTORY = 24
 #: File system without a disk to wait for, and the free bytes that it must have. The suite needs up to 250 MB.
@@ -103,8 +107,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def _begin(config: pytest.Config) -> None:
     """Make the directory of this run: in TMPDIR, or in memory if there is room. Other processes inherit it."""
     places = [Path("/tmp"), Path("/var/tmp")]
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES:
-        places.insert(0, MEMORY)
+    if MEMORY.is_dir():
+        found = os.statvfs(MEMORY)
+        if found.f_bavail * found.f_frsize > MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:  # tests run scripts
+            places.insert(0, MEMORY)
     places.insert(0, Path(os.environ.get("TMPDIR") or places[0]))
     place = next(item for item in places if len(str(item)) <= MAX_DIRECTORY and os.access(item, os.W_OK))
     run = Path(tempfile.mkdtemp(prefix="posd-", dir=place))
@@ -229,8 +235,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Store the session, which holds the exit code."""
-    session.config.stash[SESSION] = session
+    """Store the session, which holds the exit code. Say how long a run of all files will take on this machine."""
+    config = session.config
+    config.stash[SESSION] = session
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and not WORKER and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        began, processors = time.process_time(), len(os.sched_getaffinity(0))
+        sum(number * number for number in range(SUMMED))
+        seconds = SUMS[config.getoption("--whole")] * (time.process_time() - began) / processors
+        reporter.write_line(f"about {max(1, round(seconds / 60))} minutes on {processors} processors")
 
 
 @pytest.hookimpl(tryfirst=True)

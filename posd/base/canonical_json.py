@@ -65,7 +65,7 @@ def _shortest(value: Decimal) -> Decimal:
 
 
 def _exact(value: Decimal) -> bool:
-    return value.is_finite() and _shortest(value) == value
+    return _shortest(value) == value
 
 
 def _nearest(value: Decimal) -> str:

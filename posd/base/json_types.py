@@ -201,7 +201,7 @@ def as_text(value: object) -> str | None:
     if not isinstance(value, Decimal):
         return None
     whole = not value or (value.adjusted() < MAX_WHOLE_DIGITS and value == value.to_integral_value())
-    return format(value.to_integral_value(), "f") if whole and value.as_tuple().exponent else str(value)
+    return format(value.to_integral_value(), "f") if whole else str(value)
 
 
 #: Decodes a text that `check` has returned.
@@ -434,8 +434,6 @@ _MAX_NAMED, _MAX_NAME = 5, 40
 
 def named(places: Collection[Place]) -> tuple[str, ...]:
     """Return the first places as texts, escaped to ASCII, and then the number of the other places."""
-    if not places:
-        return ()
     words = sorted({_named(place) for place in places})
     more = len(words) - _MAX_NAMED
     return (*words[:_MAX_NAMED], f"{more} more") if more > 0 else tuple(words)

@@ -52,9 +52,7 @@ def parse_money(value: object) -> Decimal:
         raise ValueError(f"must have at most {MAX_FRACTION_DIGITS} digits after the point")
     if number and number.adjusted() >= MAX_INTEGER_DIGITS:
         raise ValueError(f"must have at most {MAX_INTEGER_DIGITS} digits before the point")
-    if not number:
-        number = abs(number) if isinstance(exponent, int) and exponent <= 0 else ZERO
-    return Decimal(format(number, "f"))
+    return Decimal(format(number.copy_abs(), "f"))  # the till may write -0
 
 
 _NUMBERS = (int, Decimal)
@@ -129,7 +127,7 @@ def to_wire(number: Decimal, unit: AmountUnit) -> Decimal:
     """Convert a till's amount to a unit of the wire. In the till's own unit it keeps its digits."""
     if unit == "main":
         return number
-    return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(Decimal(1), context=EXACT)
+    return number.scaleb(MOST_DIGITS[unit], EXACT).quantize(ZERO, context=EXACT)
 
 
 def from_wire(number: Decimal, unit: AmountUnit) -> Decimal:

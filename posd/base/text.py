@@ -43,7 +43,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     """Return the known name nearest to `name`, or None."""
     import difflib  # the module takes a quarter of a megabyte, and most daemons never need it
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, cutoff=0.5)
     return near[0] if near else None
 
 

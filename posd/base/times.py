@@ -12,8 +12,7 @@ FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 @lru_cache(maxsize=8)  # cached: the same time is written in several places
 def iso(moment: datetime) -> str:
     """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
-    written = moment if moment.tzinfo is UTC else in_utc(moment)
-    return written.isoformat(timespec="milliseconds")[:-6] + "Z"
+    return in_utc(moment).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:

@@ -30,7 +30,7 @@ class Allowance:
     def used(self, key: Hashable = "") -> float:
         """Return the amount that a key has used, minus the amount that has refilled since."""
         used, at = self._used.get(key, (0.0, 0.0))
-        return max(0.0, used - (self._clock() - at) * self.rate) if used else 0.0
+        return max(0.0, used - (self._clock() - at) * self.rate)
 
     def seconds_until(self, key: Hashable = "", amount: float = 1) -> float:
         """Return the seconds until `amount` fits, or 0 if it fits now.

@@ -78,9 +78,8 @@ def attended(record: S, item: RecordAttention) -> S:
 
 
 def clear(record: S, *codes: str) -> S:
-    """Return a record without the attentions of these codes, if it has them."""
-    kept = tuple(item for item in record.attention if item.code not in codes)
-    return msgspec.structs.replace(record, attention=kept) if len(kept) < len(record.attention) else record
+    """Return a record without the attentions of these codes."""
+    return msgspec.structs.replace(record, attention=tuple(item for item in record.attention if item.code not in codes))
 
 
 # Entries that the journals of payments and print jobs share.

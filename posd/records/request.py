@@ -85,7 +85,7 @@ def differing(
     found = [fault for fault in faults if not fault.missing]
     if any(fault.path == "" for fault in found):
         return ["body"]
-    names = {fault.path.removeprefix("/").split("/", 1)[0] for fault in found}
+    names = {fault.path.removeprefix("/").partition("/")[0] for fault in found}
     for name in (name for name in request.__struct_fields__ if name not in but):
         asked = getattr(request, name)
         left_out = name == "terminal" and asked is None

@@ -49,7 +49,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Type and code of the error, for display."""
-        return shown(" ".join(filter(None, (self.type, self.code))) or "no code")
+        return shown(" ".join(filter(None, (self.type, self.code))))
 
 
 def read_envelope(body: bytes) -> ErrorEnvelope | None:

@@ -181,5 +181,5 @@ class Verifier:
 
 def _signature(value: bytes, kind: SignatureKind) -> bytes:
     """Return the signature in the value of a header."""
-    word, space, rest = value.partition(b" ")
-    return rest if kind.encoded and space and word.replace(b"-", b"").isalnum() else value
+    word, _, rest = value.partition(b" ")
+    return rest if kind.encoded and word.replace(b"-", b"").isalnum() else value

@@ -67,7 +67,7 @@ def payment(document: Document, history: Iterable[Document], searches: Iterable[
         identity=document["client_transaction_id"],
         acknowledged=any(line["kind"] == "attempt" and line["judgement"] == "acknowledged" for line in lines),
         status=status,
-        called_back=status is not None and any(line["kind"] == "event" and line["status"] == status for line in lines),
+        called_back=any(line["kind"] == "event" and line["status"] == status for line in lines),
         abort=answers[-1] if answers else None,
         searches=tuple(searches),
         exact=exact if outcome["result"] == "approved" else None,

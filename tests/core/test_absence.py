@@ -78,7 +78,11 @@ def test_a_second_downtime_keeps_the_payments_of_the_first(
         (absence(a=None, b=None), 1, ["2 payments were open", "1 of them has neither", ": posd reconcile a; check"]),
         (absence(a=None, b=None), 2, ["2 of them have neither", "posd reconcile a; posd reconcile b"]),
         (absence(**dict.fromkeys("abcde")), 5, ["posd reconcile c; for 2 more: posd list --open"]),
-        (absence(seconds=9000.0), 1, ["for about 2 h"]),
+        (absence(**dict.fromkeys("abc")), 3, ["posd reconcile c; check"]),
+        (absence(seconds=7199.0), 1, ["for about 120 min"]),
+        (absence(seconds=7200.0), 1, ["for about 2 h"]),
+        (absence(seconds=172_799.0), 1, ["for about 48 h"]),
+        (absence(seconds=172_800.0), 1, ["for about 2 days"]),
         (absence(seconds=604_800.0), 1, ["for about 7 days"]),
         (absence(seconds=None), 1, ["down for an unknown time (posd was not running, and the clock was set) while"]),
         (absence(cause="suspended"), 1, ["this machine was suspended"]),
@@ -100,7 +104,8 @@ def test_the_times_of_a_downtime_are_shown_by_the_present_clock(
     last_sign: datetime | None, seconds: float | None
 ) -> None:
     """At the start the clock is five years behind. A minute later an operator corrects the clock."""
-    found = EndedAbsence(absence(seconds=None if last_sign else 720.0, a=None), 1000.0, last_sign, None)
+    measured = Absence("stopped", None if last_sign else 720.0, "2021-11-20T12:00:00.000Z", {"a": None})
+    found = EndedAbsence(measured, 1000.0, last_sign, None)
     now = found.now(NOON + timedelta(seconds=60), 1060.0)
     assert (now.until, now.seconds) == ("2026-11-20T12:00:00.000Z", seconds)
     older = absence(seconds=900.0, b=None)

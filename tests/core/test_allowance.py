@@ -78,3 +78,16 @@ def test_the_number_of_stored_keys_is_bounded_and_an_idle_key_is_dropped_first()
         allowance.take(key, 5)
     assert len(allowance) == 3
     assert [allowance.used(key) for key in "abcd"] == [10, 0, 5, 5]
+    lent = Allowance(10, most=3)
+    for key in "abcd":
+        lent.take(key)
+    assert len(lent) == 4, "a used amount is given back later"
+
+
+def test_what_has_refilled_is_used_no_more() -> None:
+    clock = Clock()
+    allowance = Allowance(10, 1, clock)
+    allowance.take("a", 5)
+    clock.now += 2
+    allowance.take("a", 5)
+    assert allowance.used("a") == 8

@@ -3,8 +3,9 @@
 An amount with too many digits for its unit is refused.
 """
 
-from decimal import Decimal
+from decimal import Decimal, Inexact
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,6 +43,11 @@ def test_a_sent_amount_is_in_the_terminals_unit(given: str, unit: AmountUnit, wi
     assert fits(D(given), MOST_DIGITS[unit]) == (wire is not None)
     if wire is not None:
         assert str(to_wire(D(given), unit)) == wire
+
+
+def test_a_sent_amount_is_never_rounded() -> None:
+    with pytest.raises(Inexact):
+        to_wire(D("1.5"), "whole")
 
 
 @given(AMOUNTS, st.sampled_from(AMOUNT_UNITS))

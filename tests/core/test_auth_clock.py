@@ -56,5 +56,9 @@ def test_a_refused_call_names_the_clock_only_if_it_differs(status: int, seconds:
     assert bool(said) == bool(words)
 
 
+def test_one_second_is_too_much_if_the_terminal_accepts_none() -> None:
+    assert "1 s ahead of" in clock_remark(401, 1, 0)
+
+
 def test_times_are_written_as_text() -> None:
     assert [in_words(seconds) for seconds in (0, 59, 60, 61, 3600)] == ["0 s", "59 s", "1 min", "1 min 1 s", "60 min"]

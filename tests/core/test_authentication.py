@@ -3,7 +3,14 @@
 import pytest
 
 from posd.terminals.attempt import CallFailed
-from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, none
+from posd.terminals.authentication import (
+    Authentication,
+    OutgoingRequest,
+    authenticate,
+    headers,
+    hmac_sha256,
+    none,
+)
 
 SECRET = "hunter2-hunter2"
 REQUEST = OutgoingRequest("POST", "https://192.0.2.7/x", {"X-Key": "before"}, b"{}")
@@ -16,6 +23,11 @@ def fails(_: OutgoingRequest) -> OutgoingRequest:
 def test_headers_of_the_configuration_replace_those_of_the_request_without_regard_to_case() -> None:
     assert authenticate(REQUEST, headers({"x-key": SECRET})).headers == {"x-key": SECRET}
     assert authenticate(REQUEST, none) is REQUEST
+
+
+def test_the_body_is_sent_as_it_is_signed() -> None:
+    sent = hmac_sha256("code", lambda: 0.0)(OutgoingRequest("POST", "https://192.0.2.7/x", {}, b'{ "a": 1.0 }'))
+    assert sent.body == b'{"a":1}'
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ def test_a_token_is_valid_only_for_its_id_and_key() -> None:
     assert not verify([KEY], Channel.TRANSACTION, IDENTITY.replace("7", "8"), mine)
     assert not verify([OLD], Channel.TRANSACTION, IDENTITY, mine)
     assert not verify([], Channel.TRANSACTION, IDENTITY, mine)
+    assert not verify([KEY], Channel.TRANSACTION, IDENTITY, "\ud800")
 
 
 def test_a_token_is_the_same_in_every_version() -> None:

@@ -96,6 +96,21 @@ def test_each_kind_of_evidence_makes_the_clock_untrusted(case: Case) -> None:
         assert f"{case.reading.wall:%Y-%m-%d %H:%M:%S} UTC" in words
 
 
+@every(
+    ("name", "words"),
+    [
+        ("a restart earlier", "was 2026-12-01 12:00:00 UTC already"),
+        ("a restart beyond the bound", ", 8 days after the last trusted time"),
+        ("a jump of 900 days", "ahead by 899 days"),  # a minute of them has passed
+        ("a step back that time has made up for", "back by 23 h"),
+    ],
+)
+def test_a_doubt_names_the_trusted_time_and_the_step(name: str, words: str) -> None:
+    case = CASES[name]
+    assert case.doubt is not None
+    assert words in rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
+
+
 def test_every_doubt_has_a_text_and_a_time_source_ends_all_but_two() -> None:
     assert set(rules.WORDS) == set(Doubt)
     assert set(Doubt) - ENDED_BY_WITNESS == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
@@ -143,6 +158,9 @@ HEARD = {
     "one payment of two terminals": Sightings([seen("A", "1"), seen("B", "1")], False, 0.0),
     "three of two terminals": Sightings([seen("A", "1"), seen("B", "2"), seen("A", "3")], True, 0.0),
     "the same, some minutes ago": Sightings([seen("A", "1", ago=900), seen("B", "2"), seen("A", "3")], True, 0.0),
+    "all some minutes ago": Sightings([seen("A", "1", ago=900), *[seen("B", n, ago=600) for n in "23"]], True, 0.0),
+    "at the end of the hour": Sightings([seen("A", "1", ago=EVENT_SECONDS), seen("B", "2"), seen("B", "3")], True, 0.0),
+    "ahead by a fraction": Sightings([seen("A", "1", -0.0004), seen("B", "2"), seen("B", "3")], True, 0.0),
     "an event that came late": Sightings([seen("A", "1", -3000), seen("B", "2"), seen("A", "3")], True, 0.0),
     "too long ago": Sightings([seen("A", "1", ago=EVENT_SECONDS + 1), seen("B", "2"), seen("B", "3")], False, 0.0),
     "one of two is wrong": Sightings([seen("A", "1", 7200), seen("B", "2"), seen("B", "3")], False, -3600.0),
@@ -160,6 +178,7 @@ def test_several_terminals_confirm_the_clock_and_one_terminal_does_not(case: Sig
 
 def test_the_clock_is_confirmed_by_sufficient_evidence() -> None:
     agreeing, silent = TerminalTimes(3, 2, 0.0, agree=True), TerminalTimes(0, 0, None, agree=False)
+    assert rules.heard([], at(), LIMIT) == silent
     assert rules.witness(Kernel.SYNCHRONISED, silent) == "kernel"
     for kernel in (Kernel.UNKNOWN, Kernel.UNSYNCHRONISED):
         assert rules.witness(kernel, agreeing) == "events"
@@ -209,6 +228,7 @@ def test_after_an_operators_confirmation_an_earlier_clock_is_trusted() -> None:
     back = at(-5 * DAY)
     assert rules.doubt(back, KEPT, at(), BUILT, LIMIT) is Doubt.BEHIND
     kept = rules.by_person(back, BUILT)
+    assert kept.overruled == rules.by_person(ClockReading(BUILT, 0.0), BUILT).overruled == ""
     assert rules.doubt(back, kept, back, BUILT, LIMIT) is None
     ancient = ClockReading(BUILT - 5 * DAY, 0.0)
     kept = rules.by_person(ancient, BUILT)
@@ -220,8 +240,11 @@ def test_after_an_operators_confirmation_an_earlier_clock_is_trusted() -> None:
     ("value", "words"),
     [
         (timedelta(seconds=-90), "90 s"),
+        (timedelta(seconds=120), "2 min"),
         (timedelta(minutes=90), "90 min"),
+        (timedelta(hours=2), "2 h"),
         (timedelta(hours=40), "40 h"),
+        (timedelta(days=2), "2 days"),
         (timedelta(days=900, hours=1), "900 days"),
     ],
 )

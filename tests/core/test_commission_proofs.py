@@ -9,6 +9,7 @@ from posd.cli.explain.catalogue import chosen
 from posd.cli.terminals.proofs import ProvedPayment, ProvedPrintJob, WalkProofs, lacking, payment, print_job
 from posd.payments.answers import AbortAnswer
 from posd.terminals.identity import Part
+from tests.rig.tables import every
 
 ID = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 STATUSES = ("TERMINAL_CANCELED", "APPROVAL", "DECLINED", "TERMINAL_REJECTED", None)
@@ -32,6 +33,7 @@ def proven(seen: WalkProofs) -> set[str]:
 
 def test_every_part_can_be_proven_and_a_missing_proof_has_a_text() -> None:
     assert proven(ALL) == set(lacking(ALL)) == set(Part)
+    assert list(lacking(WalkProofs(()))) == list(lacking(ALL))
     for code in lacking(WalkProofs(())).values():
         words = chosen("says")["lacks"][code]
         assert words[0].islower()
@@ -78,6 +80,26 @@ def test_abort_is_proven_by_an_accepted_abort_and_a_canceled_payment_without_oth
         assert ("abort" in proven(WalkProofs(payments))) == expected, payments
 
 
+@every(
+    ("seen", "part", "code"),
+    [
+        (ALL._replace(payments=(APPROVED,)), "abort", "not_aborted"),
+        (ALL._replace(payments=(CANCELED._replace(abort="nothing_running"),)), "abort", "nothing_ran"),
+        (ALL._replace(payments=(CANCELED._replace(abort="not_taken"),)), "abort", "abort_refused"),
+        (ALL._replace(payments=(CANCELED._replace(status="APPROVAL"),)), "abort", "not_canceled"),
+        (ALL._replace(payments=(APPROVED._replace(searches=("none",)),)), "search", "denied"),
+        (ALL._replace(payments=(CANCELED._replace(searches=("none",)),)), "search", "canceled_unknown"),
+        (ALL._replace(payments=(CANCELED._replace(searches=("no_answer",)),)), "search", "no_search_answer"),
+        (ALL._replace(unknown=None), "search", "not_searched"),
+        (ALL._replace(unknown=NONE | {"result": "found"}), "search", "invented"),
+        (ALL._replace(unknown=NONE | {"result": "no_answer"}), "search", "no_explicit_none"),
+        (ALL._replace(unknown=NONE | {"found_before": False}), "search", "without_serial"),
+    ],
+)
+def test_a_missing_proof_has_its_reason(seen: WalkProofs, part: str, code: str) -> None:
+    assert lacking(seen)[part] == code
+
+
 def test_start_and_callback_are_proven_if_each_payment_proves_them() -> None:
     for one, two in product(product((False, True), repeat=2), repeat=2):
         payments = [CANCELED._replace(acknowledged=ack, called_back=back) for ack, back in (one, two)]
@@ -114,7 +136,9 @@ def document(result: str, status: str | None, kind: str, **fields: Any) -> dict[
 
 
 HISTORY = [
+    {"kind": "intent"},
     {"kind": "attempt", "judgement": "acknowledged"},
+    {"kind": "event", "status": "CARD_PRESENTED"},
     {"kind": "abort_requested"},
     {"kind": "abort_answered", "answer": "taken"},
     {"kind": "event", "status": "TERMINAL_CANCELED"},
@@ -143,6 +167,9 @@ def test_the_observations_of_a_payment_are_read_from_its_record() -> None:
 def test_the_observations_of_a_print_job_are_read_from_its_record() -> None:
     job = {"print_job_id": "job", "status": "COMPLETED", "decided_by": "webhook"}
     taken = {"kind": "attempt", "judgement": "accepted"}
-    assert print_job({"status": "PENDING", "print_job": job}, [taken]) == ProvedPrintJob("job", True, "COMPLETED", True)
+    for source in ("webhook", "poll"):
+        read = print_job({"status": "PENDING", "print_job": job | {"decided_by": source}}, [taken])
+        assert read == ProvedPrintJob("job", True, "COMPLETED", True)
     by_person = {"status": None, "print_job": job | {"decided_by": "operator"}}
-    assert print_job(by_person, [{"kind": "webhook"}]) == ProvedPrintJob("job", False, None, False)
+    doubtful = [{"kind": "attempt", "judgement": "in_doubt"}, {"kind": "webhook"}]
+    assert print_job(by_person, doubtful) == ProvedPrintJob("job", False, None, False)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.json_types import (
+    LEVELS,
     MAX_DAMAGED_BYTES,
     MAX_DEPTH,
     BrokenStructure,
@@ -17,6 +18,7 @@ from posd.base.json_types import (
     presentable,
     readable,
 )
+from tests.rig.tables import every
 
 CUT = "�"
 
@@ -35,6 +37,9 @@ CUT = "�"
         (b'{"a": NaN, "b": [1, -Infinity]}', {"a": None, "b": [1, None]}, {("a",), ("b", 1)}),
         (b'{"a": True, "b": undefined}', {"a": None, "b": None}, {("a",), ("b",)}),
         (b'{"a": ' + b"9" * 4301 + b"}", {"a": None}, {("a",)}),
+        (b'{"a": ' + b"9" * 4300 + b', "b": }', {"a": 10**4300 - 1, "b": None}, {("b",)}),
+        (b"[1,]", [1, None], {(1,)}),
+        (b'{"a": "\xff"}'.ljust(MAX_DAMAGED_BYTES), {"a": CUT}, {("a",)}),
         (b'{"a": 01, "b": 1.2.3, "c": 1 2, "d": -, "e": 0x1}', dict.fromkeys("abcde"), {(name,) for name in "abcde"}),
         (b'{"a": , "b": }', {"a": None, "b": None}, {("a",), ("b",)}),
         (b'{"a\xff": {"b": 1}}', {f"a{CUT}": {"b": 1}}, {(f"a{CUT}",)}),
@@ -65,6 +70,7 @@ def test_members_around_the_damage_are_read(damaged: bytes, read: Any, places: s
         b'{"a": 1,',
         b'{"a" 1}',
         b'{"a": "x" "b": 2}',
+        b'{"a": "x",}',
         b'{"a": 11,20}',
         b"{a: 1}",
         b'{"a": [1}',
@@ -72,6 +78,7 @@ def test_members_around_the_damage_are_read(damaged: bytes, read: Any, places: s
         b'{"a": "x\\"}',
         b'{"a": "x"": 1}',
         b'{"a": ' + b"[" * 200 + b"}",
+        b'{"a": ' + b"[" * LEVELS + b"}" + b"]" * (LEVELS - 1) + b"}",
         b'{"a": ' + b"[" * 200 + b'"',
         b'{"a": ' + b"[" * 200,
         '{"a": 1}'.encode("utf-16"),
@@ -81,6 +88,26 @@ def test_members_around_the_damage_are_read(damaged: bytes, read: Any, places: s
 def test_incomplete_json_is_not_read(broken: bytes) -> None:
     with pytest.raises(BrokenStructure):
         mend(broken)
+
+
+@every(
+    ("broken", "reason"),
+    [
+        (b"{a: 1}", "broken at character 1"),
+        (b'{"a": 1', "breaks off before its end"),
+        (b'{"a": "x', "breaks off inside a text"),
+        (b'{"a": ' + b"[" * 200, "inside what is nested too deeply"),
+    ],
+)
+def test_incomplete_json_has_its_reason(broken: bytes, reason: str) -> None:
+    with pytest.raises(BrokenStructure, match=reason):
+        mend(broken)
+
+
+@every(("levels", "damaged"), [(LEVELS, {("b",)}), (LEVELS + 1, {("b",), ("a", *[0] * (LEVELS - 1))})])
+def test_damaged_json_is_read_up_to_its_own_depth(levels: int, damaged: set[tuple[Any, ...]]) -> None:
+    text = b'{"a": ' + b"[" * (levels - 1) + b"]" * (levels - 1) + b', "b": }'
+    assert mend(text).damaged == damaged
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1, 20_000])
@@ -107,7 +134,7 @@ def test_unreadable_json_gives_both_reasons_and_is_shown_as_null() -> None:
 def test_damaged_places_are_named_on_one_line_in_ascii_and_limited() -> None:
     assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "what stands around it")
     assert named([(name,) for name in "edcba"]) == ("a", "b", "c", "d", "e")
-    assert named([(name,) for name in "gfedcba"]) == ("a", "b", "c", "d", "e", "2 more")
+    assert named([(name,) for name in "fedcba"]) == ("a", "b", "c", "d", "e", "1 more")
     (long,) = named([("x" * 1000,) * 100])
     assert len(long) < 250
 

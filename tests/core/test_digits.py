@@ -27,6 +27,7 @@ NOTATIONS = {
     "-1.0": "-1",
     "0.0": "0",
     "0e5": "0",
+    "0e99": "0",
     "1.50": "1.50",
     "9007199254740993.0": "9007199254740993",  # a double-precision number cannot represent this number
     f"1e{MAX_WHOLE_DIGITS - 1}": "1" + "0" * (MAX_WHOLE_DIGITS - 1),

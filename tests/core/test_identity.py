@@ -109,6 +109,7 @@ def test_an_open_payment_never_increases_trust() -> None:
         ({"claimants": 1}, AddressConflict.RIVALS),
         ({"claimants": 1, "decided": True}, UsableAddress.TRUSTED),
         ({"claimants": 1, "old": LastTrusted.UNKNOWN}, UsableAddress.TRUSTED),
+        ({"claimants": 2, "old": LastTrusted.UNKNOWN}, UsableAddress.TRUSTED),
         ({"claimants": 0, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
         ({"claimants": 1, "old": LastTrusted.SILENT}, UsableAddress.TRUSTED),
         ({"claimants": 1, "old": LastTrusted.LOST}, UsableAddress.NEW),
@@ -137,8 +138,11 @@ def test_each_conflict_names_the_devices(kind: AddressConflict) -> None:
     assert "http://a" in said
     assert ("SN-2" in said) == (kind is AddressConflict.SERIAL)
     assert ("http://b" in said) == (kind is not AddressConflict.SERIAL)
+    assert ("several devices" in said) == (kind is AddressConflict.RIVALS)
+    assert ("says that it is terminal SN-2" in said) == (kind is AddressConflict.SERIAL)
     dispute = OpenConflict(kind, "t", (), said, steps("SN-1"))
     assert dispute.detail.startswith(said)
+    assert ("Nothing is sent" in dispute.detail) == (kind is not AddressConflict.SERIAL), "searches are sent then"
     assert "posd terminals identity SN-1" in dispute.detail
     assert "base_url if it has no TLS" in dispute.detail, "a terminal without TLS has nothing to pin"
 
@@ -159,6 +163,7 @@ def test_an_operators_decision_is_distinguished_from_posds_own_records() -> None
     ("attempt", "serial"),
     [
         (Replied(404, b'{"code":"NF-001","object":{"serial_number":"SN-2"}}'), "SN-2"),
+        (Replied(400, b'{"code":"1","object":{"serial_number":"SN-2"}}'), "SN-2"),
         (Replied(500, b'{"type":"TERMINAL","object":{"serialNumber":"SN-2","terminal_id":1}}'), "SN-2"),
         (Replied(500, b'{"type":"TERMINAL","object":{"serialNumber":"SN-2","serial_number":"SN-3"}}'), None),
         (Replied(500, b'{"type":"TERMINAL","object":{"serialNumber":"SN-2","serialNumber":"SN-3"}}'), None),

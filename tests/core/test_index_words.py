@@ -71,6 +71,7 @@ def test_a_member_is_found_by_an_equal_member(stored: str, text: str) -> None:
         ("1e999999", "1e999998"),
         ('"b"', '"b"'),
         ("true", "1"),
+        ("0", "1"),
         ("[1, 2]", "[2,1]"),
         ('{"a": 1}', '{"a":"1"}'),
         ('"e\\u0301"', "\u00e9"),
@@ -121,6 +122,11 @@ def test_a_long_word_is_cut_and_still_unique(text: str, at: int) -> None:
     assert len(word("k", text)) == WORD_LENGTH
     assert (word("k", text) == word("k", other)) == (text == other)
     assert word("k", text) != word("k", word("k", text))
+
+
+def test_a_short_word_is_the_json_of_name_and_value() -> None:
+    longest = "x" * (WORD_LENGTH - len('["k",""]'))
+    assert [word("k", 7.0), word("k", longest)] == ['["k",7]', f'["k","{longest}"]']
 
 
 def test_sixteen_kib_have_at_most_one_word_for_each_name() -> None:

@@ -7,6 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.json_types import MAX_DEPTH, TooDeep, decode, deeper_than
+from tests.rig.tables import every
+
+
+@every(
+    ("text", "reason"),
+    [
+        (b" \n", "it is empty"),
+        (b'"\xff"', "it is not UTF-8"),
+        (b'{"a": [1, "\\ud800"]}', "/a/1 has half of a surrogate pair"),
+        (b'{"\\ud800": 1}', "has half of a surrogate pair"),
+        (b'{"a": ' + b"9" * 4301 + b"}", "/a has more than 4300 digits"),
+        (b'{"a": ' + b"9" * 4300 + b', "b": "\\ud800"}', "/b has half of a surrogate pair"),
+        (b'[NaN, "\\ud800"]', "it is not JSON"),
+    ],
+)
+def test_refused_json_has_its_reason_with_the_place(text: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        decode(text)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,14 @@ def test_a_value_that_is_no_amount_is_refused_with_a_reason(written: str) -> Non
         parse_money(DECODER.decode(written.encode()))
 
 
+@every(
+    ("written", "sent"),
+    [("0", "0"), ("-0", "0"), ("-0.00", "0.00"), ("0e5", "0"), ("0e20", "0"), ("-0E+3", "0"), ("1.5e1", "15")],
+)
+def test_an_amount_is_sent_without_a_sign_and_an_exponent(written: str, sent: str) -> None:
+    assert through(written) == sent.encode()
+
+
 def test_numbers_that_no_decimal_can_hold_are_refused() -> None:
     with pytest.raises(ValueError, match="too large"):
         DECODER.decode(b"1e99999999999999999999")
@@ -60,6 +68,14 @@ def test_a_sum_is_exact_for_any_number_of_digits(hundredths: list[int]) -> None:
 def test_numbers_that_cannot_be_added_exactly_are_refused() -> None:
     with pytest.raises(Inexact):
         total([Decimal("1e100"), Decimal("1e-100")])
+
+
+@every(
+    ("number", "read"),
+    [("NaN", False), ("Infinity", False), ("1e-24", True), ("1e-25", False), ("1e25", False)],
+)
+def test_only_a_finite_number_of_limited_size_is_read_from_the_wire(number: str, read: bool) -> None:
+    assert (read_money(Decimal(number)) is not None) is read
 
 
 @pytest.mark.parametrize(

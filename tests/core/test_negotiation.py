@@ -25,6 +25,7 @@ EN, ES = Language
         ("es;q=0.5, *;q=0.8", None),
         ("*;q=0.5, es", ES),
         ("es;q=0", None),
+        ("es;level=0;q=0.9, en;q=0.5", ES),
         ("es; Q=0.9 , en ;q=0.2", ES),
         ("e", None),
         ("es;q=x;q=0", ES),

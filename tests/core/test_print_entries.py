@@ -34,6 +34,7 @@ from posd.printing.entries import (
 )
 from posd.printing.model import FINALS, JobReport, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.wire import NoAnswer, PollAnswered
+from posd.records.model import QUARANTINED_LINE, TAKEN_OVER_LINE, own_line
 from posd.terminals.attempt import NotSent, Replied, ReplyLost
 from tests.core.test_printing import NOW, active, codes, starting
 
@@ -159,6 +160,16 @@ def test_each_entry_has_its_word_in_the_feed(entry: Entry, word: str) -> None:
     assert feed_word(entry) == word
 
 
+def test_an_entry_is_shown_by_the_line_of_its_type() -> None:
+    line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-11-20T10:42:03.000Z", Quarantined("no JSON"))
+    assert type(line) is QUARANTINED_LINE
+    assert msgspec.to_builtins(line) == {
+        "at": "2026-11-20T10:42:03.000Z",
+        "kind": "quarantined",
+        "reason": "no JSON",
+    }
+
+
 def test_a_webhook_with_the_same_job_and_status_is_a_repeat() -> None:
     first = called("COMPLETED")
     job = apply(active(), first, NOW)
@@ -167,6 +178,11 @@ def test_a_webhook_with_the_same_job_and_status_is_a_repeat() -> None:
     assert repeats(job, called("COMPLETED", more="x").body, taken, NOW), "the webhook has the same job and status"
     assert not repeats(job, called("FAILED").body, taken, NOW), "it contradicts"
     assert not repeats(active(), first.body, [], NOW)
+    failed, explained = called("FAILED"), called("FAILED", errorCode="E-7")
+    assert not repeats(apply(active(), failed, NOW), explained.body, [failed.body], NOW), "it completes the error"
+    seen = Dismissed("Ana", "seen", None, PrintAttentionCode.CONFLICTING_FINAL)
+    job = apply(apply(job, failed, NOW), seen, NOW)
+    assert repeats(job, failed.body, [first.body, failed.body], NOW), "it raises no attention again"
     by_poll = apply(active(), polled("COMPLETED"), NOW)
     assert not repeats(by_poll, first.body, [], NOW), "the first webhook is stored, although a poll was faster"
 

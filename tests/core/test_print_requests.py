@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.ids import is_print_job_id
+from posd.base.limits import MAX_DOCUMENT_BYTES
 from posd.base.problems import Problem
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import JobReport, PrintJob, rebuild
@@ -20,8 +21,9 @@ from posd.printing.request import (
     print_body,
     read_print,
 )
-from posd.records.request import RequestFault, read_decision
+from posd.records.request import RequestFault, meaning, read_decision
 from tests.core.test_printing import NOW, starting
+from tests.rig.tables import every
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
 URL = "https://127.0.0.1:8443/webhooks/print-jobs/job-1/token"
@@ -49,6 +51,14 @@ def test_the_document_is_stored_verbatim() -> None:
     body = b'{"terminal":"SN-1","external_reference":"t7","document":  ' + DOCUMENT + b' ,"reprint_of":"job-0"}'
     assert read_print(body) == (PrintRequest("SN-1", "t7", DOCUMENT, "job-0"), ())
     assert read(external_reference=None, terminal=None, reprint_of=None) == (PrintRequest(), ())
+    assert read(external_reference="") == (PrintRequest(), ())
+
+
+@every(("more", "paths"), [(0, []), (1, ["/document"])])
+def test_the_longest_document_is_accepted(more: int, paths: list[str]) -> None:
+    document = {"a": "x" * (MAX_DOCUMENT_BYTES + more - len('{"a": ""}'))}
+    _, faults = read(document=document)
+    assert [fault.path for fault in faults] == paths
 
 
 def test_every_fault_is_reported_at_once() -> None:
@@ -66,6 +76,7 @@ def test_every_fault_is_reported_at_once() -> None:
         "/document",
         "/reprint_of",
     ]
+    assert [fault.path for fault in read(reprint_of=7)[1]] == ["/reprint_of"]
 
 
 @given(st.binary(max_size=60))
@@ -96,8 +107,19 @@ def test_a_repeated_call_is_compared_with_the_record(changes: dict[str, Any], di
     assert differing_fields(job(), request, ()) == differing
     again = msgspec.structs.replace(request, reprint_of="Job-0")
     assert differing_fields(job(reprint_of="job-0"), again, ()) == [name for name in differing if name != "reprint_of"]
+    for reprinted in (None, "job-9"):
+        again = msgspec.structs.replace(request, reprint_of=reprinted)
+        assert "reprint_of" in differing_fields(job(reprint_of="job-0"), again, ())
     orphan = rebuild(JobReport("COMPLETED", "job-1"), "job-1", NOW)
     assert differing_fields(orphan, request, (RequestFault("", "is nothing"),)) == []
+
+
+@every(
+    ("one", "other"),
+    [("true", "false"), ("true", "1"), ("true", '"JSON True"'), ('"1"', "1"), ('"a"', '"b"'), ("null", "false")],
+)
+def test_documents_of_another_meaning_differ(one: str, other: str) -> None:
+    assert meaning(one.encode()) != meaning(other.encode())
 
 
 def test_a_faulty_field_counts_as_different() -> None:
@@ -142,9 +164,10 @@ def test_an_operators_decision_is_parsed() -> None:
 @pytest.mark.parametrize("call", ["resolve", "acknowledge"])
 @pytest.mark.parametrize("word", ["PENDING", "approved", "", None, 7])
 def test_every_fault_of_a_decision_is_reported(call: str, word: Any) -> None:
-    own = {"resolve": "result", "acknowledge": "code"}[call]
+    own, first = {"resolve": ("result", "COMPLETED"), "acknowledge": ("code", "in_doubt")}[call]
     body = {own: word, "operator": "", "note": "x" * 1025, "extra": 1}
-    _, faults = read_decision(DECISIONS[call], json.dumps(body).encode(), None)
+    decision, faults = read_decision(DECISIONS[call], json.dumps(body).encode(), None)
+    assert getattr(decision, own) == first
     assert [fault.path for fault in faults] == ["/extra", "/operator", "/note", f"/{own}"]
 
 

@@ -94,6 +94,8 @@ def test_a_refusal_after_a_callback_is_not_an_end(judgement: model.Judgement) ->
     assert (job.phase, job.decided_by, codes(job)) == ("in_doubt", None, {"in_doubt", "quarantined_event"})
     running = model.take(starting(), JobReport("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)
     assert model.conclude(running, judgement, LATER) == running
+    doubtful = model.interrupted(starting(), NOW, in_line=False)
+    assert model.conclude(doubtful, judgement, LATER) == doubtful
 
 
 def test_a_doubt_does_not_withdraw_a_webhook() -> None:
@@ -104,6 +106,7 @@ def test_a_doubt_does_not_withdraw_a_webhook() -> None:
 def test_the_reply_names_the_terminals_own_id() -> None:
     job = model.conclude(starting(), JobAccepted("T-9"), NOW)
     assert (job.terminal_job_id, job.asked_as, active().asked_as) == ("T-9", "T-9", "job-1")
+    assert codes(job) == set()
     assert model.conclude(starting(), JobAccepted("job-1"), NOW).terminal_job_id is None
     assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
     assert [belongs(active(), named) for named in ("job-1", "T-9")] == [True, False]
@@ -154,7 +157,7 @@ def test_a_report_on_an_open_job_has_its_effect(phase: str, word: str, source: m
     }[phase]
     job = model.take(before, JobReport(word, None, "ref", "E-7", "out of paper"), source, LATER)
     assert job.heard
-    assert job.accepted_at is not None
+    assert job.accepted_at == (before.accepted_at or iso(LATER))
     assert not job.queued
     if word in FINALS:
         assert (job.phase, job.status, job.decided_by, job.attention) == ("final", word, source, ())

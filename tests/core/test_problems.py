@@ -44,6 +44,7 @@ def test_each_code_of_a_starting_call_has_the_next_step() -> None:
 def test_only_starting_calls_have_a_next_step() -> None:
     problem = Problem("terminal_busy", "words", blocking_transaction="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
     assert problem.document(starts=True) == problem.document() | {"next_step": "same_call"}
+    assert "next_step" not in problem.document()
     assert Problem("already_final", "words").document(starts=True)["next_step"] == "ask_person", (
         "the table has no next step"
     )
@@ -54,6 +55,7 @@ def test_only_starting_calls_have_a_next_step() -> None:
 )
 def test_no_new_id_is_offered_if_an_earlier_call_may_have_been_sent(known: dict[str, bool], step: str) -> None:
     assert Problem("expired", "words", **known).document(starts=True)["next_step"] == step
+    assert Problem("draining", "words", **known).document(starts=True)["next_step"] == "same_call"
 
 
 def test_times_are_utc_with_milliseconds() -> None:
@@ -62,6 +64,7 @@ def test_times_are_utc_with_milliseconds() -> None:
     assert (
         parse_iso("2026-11-20T10:42:03.120Z")
         == parse_iso("2026-11-20T10:42:03.120")
+        == parse_iso("2026-11-20T05:42:03.120-05:00")
         == moment.replace(microsecond=120_000)
     )
     assert parse_iso("2026-11-20").tzinfo is UTC

@@ -3,7 +3,7 @@
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from posd.config.profile import (
@@ -94,6 +94,7 @@ def test_an_invalid_pointer_is_refused_with_the_reason(pointer: str, usable: boo
     assert (pointer_fault(pointer) is None) == usable
 
 
+@example("a/b")
 @given(st.text(min_size=1).filter(lambda text: text.strip(".")))
 def test_a_value_stays_inside_its_placeholder(value: str) -> None:
     """No serial and no print job id adds a segment, a parameter or a second request line."""

@@ -119,6 +119,23 @@ def test_the_texts_of_a_terminal_are_bounded() -> None:
     assert found == ErrorEnvelope(word, word, "x" * MAX_MESSAGE, word, certain=True, whole=True)
 
 
+@every(
+    ("body", "read"),
+    [
+        (b'{"type":"T","failure":{"type":"F","code":"1"}}', ErrorEnvelope("F", "1", None, whole=True)),
+        (b'{"code":"0","failure":{"type":"F","code":"1"}}', ErrorEnvelope("F", "1", None, clear=False)),
+        (b'{"type":"T","code":"1","failure":{"code":"1"}}', ErrorEnvelope("T", "1", None, whole=True)),
+        (b'{"type":"T","code":"1","failure":{"code":"2"}}', ErrorEnvelope("T", "1", None, clear=False)),
+        (b'{"type":"T","code":"1","failure":{"type":"F","code":"1"}}', ErrorEnvelope("T", "1", None, clear=False)),
+        (b'{"type":"T","code":"1","code":"2"}', ErrorEnvelope("T", "2", None, clear=False)),
+        (b'{"type":"T","type":"F","code":"1"}', ErrorEnvelope("F", "1", None, acquirer=True, clear=False)),
+        (b'{"type":"T\xff","code":"1"}', ErrorEnvelope("T\ufffd", "1", None, clear=False)),
+    ],
+)
+def test_an_error_is_clear_only_if_all_places_agree(body: bytes, read: ErrorEnvelope) -> None:
+    assert read_envelope(body) == msgspec.structs.replace(read, certain=True)
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b'{"failure": 7, "object": []}', b"\xff" * 50])
 def test_no_error_is_read_from_a_reply_without_one(body: bytes) -> None:
     assert read_envelope(body) is None
@@ -190,6 +207,7 @@ def test_an_error_of_the_acquirer_is_named_and_leaves_doubt() -> None:
     body = json.dumps(error("ACQUIRER", "51")).encode()
     asked = ": the acquirer may have been asked"
     assert judge(Replied(422, body), IDENTITY) == Doubtful(f"the terminal answered HTTP 422 with ACQUIRER 51{asked}")
+    assert judge(Replied(503, b""), IDENTITY) == Doubtful("the terminal answered HTTP 503")
     assert judge(Replied(200, body), IDENTITY, errors_in_2xx=True) == Doubtful(
         f"the terminal answered HTTP 200 with ACQUIRER 51{asked}"
     )

@@ -85,6 +85,7 @@ def test_the_error_of_an_unreadable_body_keeps_its_reason_without_its_cause() ->
     alone = caught.value.alone()
     assert (alone.result, str(alone)) == (CallbackResult.NOT_JSON, str(caught.value))
     assert (alone.__cause__, alone.__traceback__) == (None, None)
+    assert "it is not JSON" in str(alone), "the parser provides the reason of this result"
 
 
 def test_each_reply_is_given_by_a_rule() -> None:

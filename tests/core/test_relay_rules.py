@@ -97,6 +97,7 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[OperatorNeeded] | None
     ),
     "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), loses(A, 2, 3)),
     "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), begins(LATER, Previous(A, 3))),
+    "the earliest of three": (Position(A, 3), page(SHORT, LATER, Range(C, 30, 31)), begins(LATER, Previous(A, 3))),
     "more of an earlier one was sent than is here": (
         Position(A, 12),
         page(SHORT, LATER, notices=(OTHER,)),
@@ -115,7 +116,7 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[OperatorNeeded] | None
     ),
     "the second is sent": (Position(B, 25), page(SHORT, LATER), None),
     "a place before the first number of its database": (
-        Position(B, 5),
+        Position(B, 18),
         page(SHORT, LATER, seqs=[20]),
         begins(LATER, Previous(A, 3)),
     ),

@@ -95,7 +95,9 @@ def test_the_reply_about_a_removed_payment_cannot_be_mistaken_for_not_charged(re
     assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
     document = problem.document()
     assert (document["type"], document["transaction_type"]) == ("urn:posd:problem:pruned", kind)
-    assert f"ended {result} on 2026-11-20" in problem.detail
+    assert (document["terminal"], document["ended_on"]) == ("SN-1" if kind else "", "2026-11-20")
+    what = "a charge on terminal SN-1" if kind else "a payment on terminal unknown"
+    assert f"{what} that ended {result} on 2026-11-20" in problem.detail
     assert ("do not charge again" in problem.detail) is (result is Result.APPROVED)
     assert ("was not charged" in problem.detail) is (result is not Result.APPROVED)
 
@@ -103,5 +105,6 @@ def test_the_reply_about_a_removed_payment_cannot_be_mistaken_for_not_charged(re
 @pytest.mark.parametrize(("status", "words"), [("COMPLETED", "ended COMPLETED"), (None, "without being accepted")])
 def test_a_removed_print_job_still_has_its_end(status: str | None, words: str) -> None:
     problem = PrunedJob("p", "SN-1", status, "2026-11-20").refusal()
-    assert (problem.code, problem.extra["print_status"]) == ("pruned", status)
+    assert problem.code == "pruned"
+    assert problem.extra == {"print_status": status, "terminal": "SN-1", "ended_on": "2026-11-20"}
     assert words in problem.detail

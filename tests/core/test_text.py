@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.problems import Problem
-from posd.base.text import escaped, shown
+from posd.base.text import composed, did_you_mean, escaped, shown
 from tests.rig.strange import STRANGE, assert_lines
 from tests.rig.tables import every
 
@@ -29,6 +29,7 @@ def test_a_strange_text_is_shown_in_one_line(text: str) -> None:
         ("Caf\u00e9 a\u00f1o \u20ac 字", "Caf\u00e9 a\u00f1o \u20ac 字"),
         ("1\u00a0000\u202f000\u3000", "1 000 000 "),
         ("a\tb\r\nc", r"a\tb\r\nc"),
+        ('"Caf\u00e9"\n', '"Caf\u00e9"\\n'),
         ("\x1b[2J\x9b\x7f", r"\u001b[2J\u009b\u007f"),
         ("\u2028\u202e\u200b", r"\u2028\u202e\u200b"),
         ("\ud800\U000e0041", r"\ud800\udb40\udc41"),
@@ -36,6 +37,15 @@ def test_a_strange_text_is_shown_in_one_line(text: str) -> None:
 )
 def test_unprintable_characters_are_shown_as_escapes(text: str, written: str) -> None:
     assert shown(text) == written
+
+
+def test_equal_letters_of_any_keyboard_are_equal() -> None:
+    assert [composed("e\u0301"), composed("\u00e9"), composed("e")] == ["\u00e9", "\u00e9", "e"]
+
+
+@every(("name", "asked"), [("IVA", " (did you mean iva_zero?)"), ("tip", "")])
+def test_a_similar_name_is_proposed(name: str, asked: str) -> None:
+    assert did_you_mean(name, ["document", "iva_zero"]) == asked
 
 
 def test_each_space_of_unicode_is_shown_as_a_space() -> None:

@@ -15,6 +15,7 @@ from tests.rig.tables import every
         ({"metadata": b'{"a/b":[{"7":1}],"big":9007199254740993}'}, (), ["/metadata/a~1b/0/7", "/metadata/big"]),
         ({"options": b'{"key":1}', "metadata": b'{"key":1}'}, ("options",), ["/options/key"]),
         ({"options": b'{"key":1}'}, (), []),
+        ({"options": b'{"keys":1}'}, ("options",), []),
     ],
     ids=str,
 )

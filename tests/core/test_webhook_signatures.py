@@ -123,6 +123,7 @@ def test_the_stored_headers_are_few_and_short_and_verify_like_all_headers() -> N
     headers = [
         (b"cookie", b"secret"),
         (b"authorization", b"x" * (MAX_VALUE_BYTES + 1)),
+        (b"authorization", b"x" * MAX_VALUE_BYTES),
         (b"x-kushki-signature", signature),
         (b"x-kushki-id", identity or b""),
     ]
@@ -151,3 +152,4 @@ def test_names_of_headers_are_shown_once_and_without_their_values() -> None:
     assert shown(b"a" * 65) == "a" * 64
     assert shown(b"a\x1b[2Jb", b"\xc3\xa9") == "a\\u001b[2Jb, ��"
     assert shown(*(b"x-%d" % number for number in range(43))).endswith("x-39, and 3 more")
+    assert shown(*(b"x-%d" % number for number in range(40))).endswith("x-39")

@@ -38,6 +38,8 @@ def test_written_lines_are_read_back() -> None:
     found = witness.read(content + witness.seq_line(15))
     assert found == WitnessContents("first", 15, {A.client_transaction_id: A, B.client_transaction_id: B})
     assert witness.read(whole("first", 15, found.started.values())) == found
+    assert witness.read(whole("first", 0, [A, B])).seq == 0, "a start has no number of its own in a new witness"
+    assert len(list(witness.whole("first", 7, [A, B]))) == 4, "only an ended payment has a line for its end"
 
 
 def test_an_empty_file_has_no_lines() -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
-#: Form of a name in messages or in a table. A text with a space is a sentence or SQL.
-WORD = re.compile(r"[a-z][a-z_]+")
+#: Form of a name in messages or in a table. A text with a space is a sentence or SQL. Python ignores the `_` that a
+#: mutant adds to the name of an encoding.
+WORD = re.compile(r"(?!ascii$)[a-z][a-z_]+")
 COMPARISONS: dict[type[ast.cmpop], list[type[ast.cmpop]]] = {
     ast.Lt: [ast.LtE, ast.GtE],
     ast.LtE: [ast.Lt, ast.Gt],

@@ -12,7 +12,7 @@ VECTORS = "tests/vectors/test_vectors.py"
 #: Runs of the whole daemon in virtual time. They reach the use cases.
 SIMULATED = "tests/mutants/simulated.py"
 #: Folders whose tests call posd's parts in their own process.
-FOLDERS = ("core", "services", "store", "terminals", "web")
+FOLDERS = ("config", "core", "services", "store", "terminals", "web")
 PURE = "tests/core/"
 
 

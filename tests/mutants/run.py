@@ -120,10 +120,12 @@ class Mutation:
         code = compile(self.path.read_text(), self.path, "exec")
         self.reaching[""] = set().union(*self.reaching.values())
         yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # the unchanged code also runs in parallel
+        at_import: set[str] = set()
+        exec(watched(self.path), {"__name__": self.module, "__reached__": at_import.add})
         for mutant in mutants(self.path):
             if self.reaching[mutant.function]:
                 yield mutant
-            else:
+            elif mutant.function not in at_import:
                 self.unreached.append(mutant)
 
     def _count(self, mutant: Mutant, status: int) -> None:

@@ -57,10 +57,12 @@ class Mutant:
         return f"{self.function}: {self.change}"
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
-    """Yield every mutant of the functions of a module."""
+def mutants(path: Path, lines: set[int] | None = None) -> Iterator[Mutant]:
+    """Yield every mutant of the functions of a module, or of the functions with one of these lines."""
     tree = ast.parse(path.read_text())
     for name, function in functions(tree):
+        if lines is not None and lines.isdisjoint(range(_first_line(function), (function.end_lineno or 0) + 1)):
+            continue
         for index, statement in enumerate(function.body):
             if not (index == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
                 for line, change in _changes(function, "body", index):

@@ -3,6 +3,7 @@ this process.
 """
 
 import gc
+import math
 import os
 import select
 import signal
@@ -33,10 +34,13 @@ class Mutation:
 
     module: str
     path: Path
+    lines: set[int] | None = None
+    end: float = math.inf
     jobs: int = 2
     lived: list[Mutant] = field(default_factory=list)
     unreached: list[Mutant] = field(default_factory=list)
     died: int = 0
+    late: int = 0
     failed: str = ""
     in_fork: bool = False
     seconds: dict[pytest.Item, float] = field(default_factory=dict)
@@ -122,8 +126,10 @@ class Mutation:
         yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # the unchanged code also runs in parallel
         at_import: set[str] = set()
         exec(watched(self.path), {"__name__": self.module, "__reached__": at_import.add})
-        for mutant in mutants(self.path):
-            if self.reaching[mutant.function]:
+        for mutant in mutants(self.path, self.lines):
+            if time.monotonic() > self.end:
+                self.late += 1
+            elif self.reaching[mutant.function]:
                 yield mutant
             elif mutant.function not in at_import:
                 self.unreached.append(mutant)

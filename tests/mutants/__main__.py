@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.mutate import mutants
-from tests.mutants.near import modules_of, near, path_of
+from tests.mutants.near import PURE_MODULES, modules_of, near, path_of
 from tests.mutants.run import Mutation
 
 ACCEPTED = Path(__file__).with_name("accepted.toml")
@@ -32,9 +32,9 @@ def play(module: str, lines: set[int] | None = None, end: float = math.inf) -> b
     """
     out = os.fdopen(os.dup(1), "w", buffering=1)
     mutation = Mutation(module, path_of(module), lines, end, jobs=len(os.sched_getaffinity(0)))
-    arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=60"]
-    pytest.main([*arguments, "-q", *near(module)], plugins=[mutation])
-    if mutation.failed:
+    arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=30"]
+    ended = pytest.main([*arguments, "-q", *near(module)], plugins=[mutation])
+    if mutation.failed or ended is pytest.ExitCode.INTERNAL_ERROR:
         print(f"a test already fails without a mutant: {mutation.failed}", file=out)
         return False
     accepted = tomllib.loads(ACCEPTED.read_text()).get(module, {}) if ACCEPTED.exists() else {}
@@ -58,12 +58,6 @@ def changed_lines(module: str, base: str) -> set[int]:
     return {int(first) + more for first, count in HUNK.findall(diff) for more in range(int(count or 1) or 2)}
 
 
-def pure_modules() -> list[str]:
-    """Return the modules of the pure rules, from the list for the coverage."""
-    run = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["coverage"]["run"]
-    return [file.removesuffix(".py").replace("/", ".") for file in run["include"]]
-
-
 def main() -> int:
     """Run each module in a process of its own, because Python does not import a module twice."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
@@ -73,7 +67,7 @@ def main() -> int:
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     base, lines = given.changed, None
-    modules = [module for name in given.modules or pure_modules() for module in modules_of(name)]
+    modules = [module for name in given.modules or PURE_MODULES for module in modules_of(name)]
     if base is not None:
         if subprocess.call(["git", "rev-parse", "-q", "--verify", f"{base}^{{commit}}"], stdout=subprocess.DEVNULL):
             print(f"no mutants: this checkout has no commit {base}")

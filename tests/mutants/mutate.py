@@ -35,6 +35,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 SKIPPED = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "type_params", "bases"}
 #: Functions whose arguments are not changed, because they are sentences for people or types.
 SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never"}
+#: Argument of `zip` that asserts equal lengths. Assertions are not changed.
+STRICT = "strict"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 #: Place of a code object in its file. The place is the same for every mutant of the module.
@@ -113,6 +115,8 @@ def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[i
     _put(parent, field, index, node)
     if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert) or _name(node) in SPEAKING:
         return
+    if isinstance(node, ast.keyword) and node.arg == STRICT:
+        return
     for name, value in ast.iter_fields(node):
         if name in SKIPPED or (isinstance(node, ast.match_case) and name == "pattern"):
             continue
@@ -174,8 +178,9 @@ def _others(node: ast.AST, parent: ast.AST) -> Iterator[ast.AST]:
         case ast.comprehension(target, source, [_, *_], is_async):
             yield ast.comprehension(target, source, [], is_async)
         case ast.Call(called, arguments, keywords) if _name(node) not in SPEAKING:
-            for dropped in range(len(keywords)):
-                yield ast.Call(called, arguments, keywords[:dropped] + keywords[dropped + 1 :])
+            for dropped, keyword in enumerate(keywords):
+                if keyword.arg != STRICT:
+                    yield ast.Call(called, arguments, keywords[:dropped] + keywords[dropped + 1 :])
 
 
 def _name(node: ast.AST) -> str:

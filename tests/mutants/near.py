@@ -5,15 +5,21 @@ process.
 
 import ast
 import functools
+import tomllib
 from pathlib import Path
 
 #: The vectors run all code that reads messages of terminals and tills, in any module.
 VECTORS = "tests/vectors/test_vectors.py"
 #: Runs of the whole daemon in virtual time. They reach the use cases.
 SIMULATED = "tests/mutants/simulated.py"
+#: Modules with rules without I/O, as in the list for the coverage. Tables and properties test them completely.
+PURE_MODULES = [
+    file.removesuffix(".py").replace("/", ".")
+    for file in tomllib.loads(Path("pyproject.toml").read_text())["tool"]["coverage"]["run"]["include"]
+]
 #: Folders whose tests call posd's parts in their own process.
 FOLDERS = ("config", "core", "services", "store", "terminals", "web")
-PURE = "tests/core/"
+PURE = ("tests/config/", "tests/core/")
 
 
 def near(module: str) -> tuple[str, ...]:
@@ -29,6 +35,8 @@ def near(module: str) -> tuple[str, ...]:
         # other tests of the users cannot run in parallel
         if module in names or (file.startswith(PURE) and users & names)
     }
+    if module in PURE_MODULES:
+        return (*sorted({file for file in found if file.startswith(PURE)} or found), VECTORS)
     return tuple(sorted(found | {VECTORS, SIMULATED}))
 
 

@@ -2,11 +2,13 @@
 this process.
 """
 
+import faulthandler
 import gc
 import math
+import mmap
 import os
+import resource
 import select
-import signal
 import sys
 import time
 from collections import defaultdict
@@ -19,11 +21,15 @@ import pytest
 
 from tests.mutants.mutate import Mutant, Place, codes, mutants, watched
 
-#: Factor and seconds of the time limit. A mutant is dead if its tests exceed the time limit: the normal time,
-#: multiplied by the factor, plus the seconds.
-TIMES, MORE_SECONDS = 10, 30.0
-#: A test that takes longer than this time is left out.
-LONGEST_SECONDS = 1.0
+#: Factor and seconds of the limit of processor time. A mutant is dead if its tests exceed the limit: the normal time,
+#: multiplied by the factor, plus the seconds. A test that waits for ever has the time limit of pytest, and then the
+#: limit multiplied by the factor.
+TIMES, MORE_SECONDS = 3, 10
+#: Largest number of tests near a module.
+MOST_TESTS = 1 << 16
+#: A test that takes longer than this time is left out, and a test that starts a process, because the process has no
+#: mutant.
+LONGEST_SECONDS = 2.0
 ALIVE, DEAD = 0, 1
 UNCHANGED = "nothing"
 
@@ -43,16 +49,25 @@ class Mutation:
     late: int = 0
     failed: str = ""
     in_fork: bool = False
+    functions: list[FunctionType] = field(default_factory=list)
     seconds: dict[pytest.Item, float] = field(default_factory=dict)
     reaching: dict[str, set[pytest.Item]] = field(default_factory=lambda: defaultdict(set))
+    #: Number of mutants that each test killed, in memory that all forks share. The order is that of `seconds`.
+    kills: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, MOST_TESTS))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """End a fork at the first failure. A report of the failure would take longer than most tests."""
+        if self.in_fork and call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
+            number = [*self.seconds].index(item)
+            self.kills[number] = min(self.kills[number] + 1, 255)
+            os._exit(DEAD)
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """End a fork at the first failure."""
+        """Record the first failure without a mutant."""
         if report.failed:
-            if self.in_fork:
-                os._exit(DEAD)
-            self.failed = f"{report.nodeid}\n{report.longreprtext}"
+            self.failed = self.failed or f"{report.nodeid}\n{report.longreprtext}"
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self) -> None:
@@ -75,16 +90,19 @@ class Mutation:
 
     def _run_unchanged(self, items: Sequence[pytest.Item]) -> None:
         """Record the processor time of each test and the module's functions that it reaches."""
-        functions = self._functions()
-        before = {function: function.__code__ for function in functions}
+        gc.unfreeze()
+        found = (item for item in gc.get_objects() if type(item) is FunctionType)
+        self.functions = [function for function in found if function.__code__.co_filename == str(self.path)]
+        before = {function: function.__code__ for function in self.functions}
         item: pytest.Item
+        starts = sys.modules["tests.conftest"].starts
         sys.modules[self.module].__dict__["__reached__"] = lambda name: self.reaching[name].add(item)
-        _replace(functions, watched(self.path))
+        _replace(self.functions, watched(self.path))
         for number, item in enumerate(items):
-            began = time.process_time()
+            began, started = time.process_time(), starts.count
             _run(item, items[number + 1] if number + 1 < len(items) else None)
             self.seconds[item] = time.process_time() - began
-            if self.seconds[item] > LONGEST_SECONDS:
+            if self.seconds[item] > LONGEST_SECONDS or starts.count > started:
                 for reaching in self.reaching.values():
                     reaching.discard(item)
             if self.failed:
@@ -92,38 +110,25 @@ class Mutation:
         for function, code in before.items():
             function.__code__ = code
 
-    def _functions(self) -> list[FunctionType]:
-        """Return the module's functions, from every place that refers to a function."""
-        gc.unfreeze()
-        name = str(self.path)
-        return [item for item in gc.get_objects() if type(item) is FunctionType and item.__code__.co_filename == name]
-
     def _run_mutants(self) -> None:
-        running: dict[int, tuple[int, Mutant, float]] = {}
+        running: dict[int, tuple[int, Mutant]] = {}
         waiting = iter(self._chosen())
         while True:
             while len(running) < self.jobs and (mutant := next(waiting, None)) is not None:
-                items = sorted(self.reaching[mutant.function], key=self.seconds.__getitem__)
-                limit = MORE_SECONDS + TIMES * sum(map(self.seconds.__getitem__, items))
-                pid = self._fork(mutant, items)
-                running[os.pidfd_open(pid)] = pid, mutant, time.monotonic() + limit
+                pid = self._fork(mutant)
+                running[os.pidfd_open(pid)] = pid, mutant
             if not running:
                 return
-            ended, _, _ = select.select([*running], [], [], 1.0)
-            for descriptor, (pid, mutant, end) in [*running.items()]:
-                if descriptor not in ended and time.monotonic() < end:
-                    continue
-                if descriptor not in ended:
-                    os.kill(pid, signal.SIGKILL)
+            for descriptor in select.select([*running], [], [])[0]:
+                pid, mutant = running.pop(descriptor)
                 self._count(mutant, os.waitpid(pid, 0)[1])
                 os.close(descriptor)
-                del running[descriptor]
 
     def _chosen(self) -> Iterator[Mutant]:
         """Yield the mutants that tests reach. The first mutant has no change and must survive."""
         code = compile(self.path.read_text(), self.path, "exec")
         self.reaching[""] = set().union(*self.reaching.values())
-        yield from [Mutant("", None, 0, UNCHANGED, code)] * (self.jobs + 1)  # the unchanged code also runs in parallel
+        yield from [Mutant("", None, 0, UNCHANGED, code)] * self.jobs  # the unchanged code also runs in parallel
         at_import: set[str] = set()
         exec(watched(self.path), {"__name__": self.module, "__reached__": at_import.add})
         for mutant in mutants(self.path, self.lines):
@@ -143,7 +148,10 @@ class Mutation:
         else:
             self.died += 1
 
-    def _fork(self, mutant: Mutant, items: Sequence[pytest.Item]) -> int:
+    def _fork(self, mutant: Mutant) -> int:
+        kills = dict(zip(self.seconds, self.kills[:], strict=False))
+        cost = {item: seconds / (1 + kills[item]) for item, seconds in self.seconds.items()}
+        items = sorted(self.reaching[mutant.function], key=cost.__getitem__)
         pid = os.fork()
         if pid:
             return pid
@@ -152,11 +160,14 @@ class Mutation:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (1, 2):
                 os.dup2(null, descriptor)
-            held = sys.modules[
-                "tests.conftest"
-            ].held  # the check for leftovers would find files that other forks have open
-            held.look, held.left = lambda _test: None, list
-            _replace(self._functions(), mutant.code, mutant.place)
+            limit = MORE_SECONDS + TIMES * int(sum(map(self.seconds.__getitem__, items)))
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+            faulthandler.dump_traceback_later(TIMES * limit, exit=True, file=null)
+            # The checks for leftovers would find files and processes of other forks.
+            suite = sys.modules["tests.conftest"]
+            suite.held.look, suite.held.left = lambda _test: None, list
+            suite.leftovers.end_processes = lambda _place: []
+            _replace(self.functions, mutant.code, mutant.place)
             for number, item in enumerate(items):
                 _run(item, items[number + 1] if number + 1 < len(items) else None)
         except BaseException:  # noqa: BLE001

@@ -154,7 +154,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = {
 }
 
 #: Word in a final event -> operation type. The word gives the type of an orphan.
-WIRE_TYPES: Final[Mapping[str, OperationType]] = {
+WIRE_TYPES: Final[Mapping[str | None, OperationType]] = {
     row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None
 }
 #: Types that change a reservation, types that return money, and types whose effect does not depend on an original.

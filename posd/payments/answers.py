@@ -173,8 +173,10 @@ def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bo
     with suppress(ValueError):
         members = decoded(reply.body)[0] if reply.complete else None
     reads_errors = errors_in_2xx is not None
-    acknowledgement = read_acknowledgement(members, inner=reads_errors) if isinstance(members, Object) else None
-    if acknowledgement is None or not isinstance(members, Object):
+    if (
+        not isinstance(members, Object)
+        or (acknowledgement := read_acknowledgement(members, inner=reads_errors)) is None
+    ):
         words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
         return Doubtful(with_remark(words, reply.remark))
     acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
@@ -305,8 +307,6 @@ class SearchHit(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaul
 
         Elements with a final state are kept first, then the others in the order of the reply.
         """
-        if self.size <= MAX_KEPT_BYTES:
-            return self
         finals = [isinstance(event, TransactionEvent) and event.status in FINAL_WORDS for event in self.events]
         kept: list[int] = []
         room = MAX_KEPT_BYTES

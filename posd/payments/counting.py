@@ -287,12 +287,14 @@ def _excess_of_void(
     if own is None:
         return None
     allowed, asked = total((own, *map(tipped, tips))), asked_for.total
-    if asked == own or (rules.partial_void and asked <= allowed):
+    if asked in (own, allowed):
         return None
     words = f"{allowed} was charged"
     if asked < allowed:
+        if rules.partial_void:
+            return None
         words += ", and a void is for all of it (leave the amount out); for a part ask for a refund"
-    return _exceeds(asked_for, asked, allowed, [standing, *tips], words) if asked != allowed else None
+    return _exceeds(asked_for, asked, allowed, [standing, *tips], words)
 
 
 def _excess_of_refund(asked_for: Transaction, original: Transaction, done: Approved) -> Problem | None:

@@ -75,7 +75,7 @@ def in_the_way(
     if still_open:
         return BlockingOperation("already_derived", alike) if alike else BlockingOperation("chain_conflict", still_open)
     row = OPERATIONS[kind]
-    done = [item for item in members if item.type and approved(item)]
+    done = [item for item in members if approved(item)]
     ended = [item for item in done if item.type in row.ended_by]
     lifted = [item for item in done if item.type in row.repeats]
     if ended:

@@ -254,10 +254,9 @@ def _options(reader: _StartReader) -> bytes:
 
 
 def _amount(reader: FieldReader, kind: OperationType, rules: AmountsConfig) -> bytes:
-    before = len(reader.faults)
     value = reader.members.get("amount")
     if value is None:
-        if OPERATIONS[kind].needs_amount and len(reader.faults) == before:
+        if OPERATIONS[kind].needs_amount:
             reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED)}")
         return b"{}"
     if not isinstance(value, dict):
@@ -277,7 +276,7 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     if transaction.orphan and not transaction.total:
         return []
     if transaction.orphan:
-        faulty = {fault.path.split("/")[1] if fault.path else "body" for fault in faults if not fault.missing}
+        faulty = {fault.path.split("/")[1] if fault.path else "body" for fault in faults}
         facts = PaymentFacts(request.terminal, request.type, request.amount)
         return sorted(faulty & {"body", *COMPARED} | set(contradicted(transaction, facts)))
     recorded = transaction

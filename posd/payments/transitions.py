@@ -123,7 +123,7 @@ def rebuild(
     orphan = Transaction(
         client_transaction_id=client_transaction_id,
         terminal=event.serial_number,
-        type=WIRE_TYPES.get(event.operation_type or ""),
+        type=WIRE_TYPES.get(event.operation_type),
         created_at=iso(now),
         updated_at=iso(now),
         phase=Phase.ACTIVE,
@@ -334,7 +334,7 @@ def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: da
     transaction = _note_strange(transaction, event, step, now)
     if step.gap:
         return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
-    if transaction.attention_of(AttentionCode.GAP) and step.trail.connected and step.verdict is not Verdict.APPLIED:
+    if step.trail.connected and step.verdict is not Verdict.APPLIED:
         return clear(transaction, AttentionCode.GAP)
     return transaction
 
@@ -379,8 +379,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 
     `serial`: the serial that the terminal reported.
     """
-    if not transaction.heard:
-        transaction = _set(transaction, heard=True)
+    transaction = _set(transaction, heard=True)
     # A reply may have no serial. After a restore, posd may not know which terminal was asked.
     if not serial or transaction.terminal in (serial, ""):
         return transaction
@@ -446,16 +445,14 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
     if event.reading_type not in (None, transaction.reading_type):
         transaction = _set(transaction, reading_type=event.reading_type)
     if transaction.type is None:
-        transaction = _set(transaction, type=WIRE_TYPES.get(event.operation_type or ""))
+        transaction = _set(transaction, type=WIRE_TYPES.get(event.operation_type))
     status = STATUSES[event.status]
     if status in lifecycle.FINALS:
         outcome = outcomes.stated(transaction, event, source, now)
         return outcomes.finish(outcomes.note_approval(transaction, outcome, now), outcome, now)
     if transaction.phase is Phase.FINAL:
         return _disprove(transaction, event.status, now, moved=True)
-    if transaction.phase is not Phase.ACTIVE:
-        transaction = _set(transaction, phase=Phase.ACTIVE)
-    return clear(transaction, AttentionCode.IN_DOUBT)
+    return clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
 
 
 #: States before a cancellation. Events of these states may arrive after the cancellation and do not contradict it.

@@ -230,9 +230,7 @@ def _acquirers_word(members: Object, *, paged: bool) -> Any:
     return said[0] if said and clear and said[0] in _ACQUIRERS_WORDS else None
 
 
-def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str) -> None:
-    if not isinstance(members, Object) or not members.repeated:
-        return
+def _unambiguous(members: Object, names: tuple[str, ...], prefix: str) -> None:
     for name in names:
         if name in members.repeated:
             raise NotAnEvent(CallbackResult.TWO_VALUES, name=f"{prefix}{name}")
@@ -273,8 +271,7 @@ def _something(value: Any) -> bool:
 
 
 def _text(members: Mapping[str, Any], name: str) -> str | None:
-    value = members.get(name)
-    text = value if isinstance(value, str) else as_text(value)
+    text = as_text(members.get(name))
     return None if text is None else text[:MAX_TEXT]
 
 
@@ -290,8 +287,6 @@ class _LenientReader:
     def object(self, members: Object, *place: str) -> Object:
         """Return an object member, or an empty object if it is missing."""
         value = self._one(members, place)
-        if value is None:
-            return _EMPTY
         if isinstance(value, Object):
             return value
         self._note(value, place)
@@ -300,9 +295,7 @@ class _LenientReader:
     def text(self, members: Object, *place: str) -> str | None:
         """Return a text to be shown. A number becomes its digits. Unreadable parts are U+FFFD."""
         value = self._one(members, place)
-        if value is None:
-            return None
-        text = value if isinstance(value, str) else as_text(value)
+        text = as_text(value)
         if text is not None:
             return text[:MAX_TEXT]
         self._note(value, place)
@@ -310,12 +303,6 @@ class _LenientReader:
 
     def whole(self, members: Object, *place: str) -> str | None:
         """Return a text for comparisons or look-ups, or None if it is missing or incomplete."""
-        value = members.get(place[-1])
-        if not members.repeated:  # the usual case
-            if value is None:
-                return None
-            if type(value) is str and value and UNREADABLE not in value:
-                return value[:MAX_TEXT]
         text = self.text(members, *place)
         if text and UNREADABLE not in text:
             return text
@@ -343,8 +330,6 @@ class _LenientReader:
     def amount(self, members: Object, *place: str) -> Decimal | None:
         """Return an amount, or None if it is missing or no amount."""
         value = self._one(members, place)
-        if value is None:
-            return None
         amount = read_money(value)
         if amount is None:
             self._note(value, place)
@@ -352,7 +337,7 @@ class _LenientReader:
 
     def _one(self, members: Object, place: tuple[str, ...]) -> Any:
         """Return the value of a member. Return None if it is missing, or has two values."""
-        if members.repeated and place[-1] in members.repeated:
+        if place[-1] in members.repeated:
             self.damaged.add(place)
             return None
         return members.get(place[-1])

@@ -13,9 +13,10 @@ from posd.base.operations import OperationType
 from posd.config.schema import AmountsConfig
 from posd.payments.amounts import NOTHING_MORE, read_amount
 from posd.payments.counting import excess
-from posd.payments.model import Result, Transaction
+from posd.payments.model import Result, Transaction, amount_and_tip
 from posd.payments.request import read_start
 from posd.payments.transitions import RepeatedEvent, advance, resolved
+from posd.records.request import MAX_FAULTS
 from tests.core.inputs import content
 from tests.core.scenarios import NOW, REQUESTED, read, starting
 from tests.rig.tables import every
@@ -60,6 +61,10 @@ def test_an_amount_with_a_wrong_sum_is_refused(amount: Any, path: str, words: st
     assert words in found[path]
 
 
+def test_a_similar_name_is_sought_for_no_more_members_than_a_response_lists() -> None:
+    assert len(faults({f"member{number}": 1 for number in range(MAX_FAULTS + 1)})) == MAX_FAULTS
+
+
 def test_a_refusal_names_the_setting_that_permits_the_member() -> None:
     assert "[amounts] members" in faults({"total": 5})["/amount/total"]
     found = faults({"iva": 1, "extra_taxes": {"xyz": 1}})
@@ -76,6 +81,10 @@ def test_the_configuration_permits_further_members() -> None:
 def test_omitted_members_are_sent_as_0_and_digits_stay() -> None:
     given_amount = {"subtotal_iva": "10.10", "tip": Decimal("1.50"), "extra_taxes": None}
     assert read_amount(given_amount, RULES) == (b'{"iva":0,"subtotal_iva":10.10,"subtotal_iva0":0,"tip":1.50}', [])
+
+
+def test_an_amount_without_a_tip_has_a_tip_of_0() -> None:
+    assert amount_and_tip(b'{"iva":1}') == (1, 0)
 
 
 NAMES = st.sampled_from(["iva", "subtotal_iva", "subtotal_iva0", "tip", "total", "extra_taxes", "", "ivá"])
@@ -187,6 +196,13 @@ def test_an_operation_is_limited_by_its_original(
         assert found.extra["asked"] == (asked.total or original.total)
         assert set(found.extra["transactions"]) <= {item.client_transaction_id for item in (original, *others)}
         assert found.code == "amount_exceeds"
+        before = any(item.type is asked.type for item in others)
+        assert ("of it captured" in found.detail, "of it refunded" in found.detail) == (
+            asked.type is CAPTURE and before,
+            asked.type is REFUND and before,
+        )
+        part = asked.type is VOID and asked.total < Decimal(str(allowed))
+        assert ("for a part ask for a refund" in found.detail) is part
 
 
 def test_an_operation_without_an_approval_is_not_counted() -> None:

@@ -59,6 +59,7 @@ def test_only_an_approved_original_of_a_fitting_type_is_accepted(
     fits = (of, kind) in FITS and state.startswith("approved")
     said = misfit(kind, original)
     assert (said is None) is fits
+    assert of is RE_AUTH or misfit(kind, original, by_reference=True) == said
     if said is not None:
         assert original.client_transaction_id in said
         assert ("is for a" in said) is ((of, kind) not in FITS)

@@ -10,6 +10,7 @@ from posd.payments.model import (
     AttentionCode,
     Evidence,
     EvidenceKind,
+    Failure,
     LastSearch,
     NextStep,
     Result,
@@ -91,6 +92,15 @@ def test_a_final_found_by_a_search_closes_a_gap_and_a_silence() -> None:
     assert codes(found(content("APPROVAL", REQUESTED)).apply(stalled)) == set()
 
 
+def test_a_gap_stays_until_the_missing_event_arrives() -> None:
+    gap = event(content(REQUESTED)).apply(event(content(ACK)).apply(starting()))
+    detail = there(gap.attention_of(AttentionCode.GAP)).detail
+    assert detail.startswith("an event is missing before APPROVAL_REQUESTED, which follows no state")
+    final = event(content("APPROVAL", REQUESTED)).apply(gap)
+    assert codes(final) == codes(found(content(CARD, ACK)).apply(final)) == {"gap"}
+    assert codes(event(content(CARD, ACK)).apply(final)) == set()
+
+
 def test_a_later_state_ends_a_silence() -> None:
     stalled = silent(event(content(ACK)).apply(starting()), AttentionCode.STALLED, 60, NOW)
     assert codes(found(content(CARD, ACK)).apply(stalled)) == set()
@@ -156,7 +166,8 @@ def test_the_complete_proof_ends_a_doubt() -> None:
     assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
     outcome = there(after.outcome)
     assert (outcome.result, outcome.status, outcome.evidence) == (Result.NOT_STARTED, None, PIECES)
-    assert (there(outcome.failure_reason).code, outcome.reached_acquirer) == ("proved_not_started", False)
+    failure = there(outcome.failure_reason)
+    assert (failure.type, failure.code, outcome.reached_acquirer) == ("posd", "proved_not_started", False)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +210,8 @@ def test_an_operator_resolves_a_payment(result: Result) -> None:
         "Ana",
         "seen on the slip",
     )
-    message = outcome.failure_reason and outcome.failure_reason.message
-    assert message == ("Ana says that it did not start: seen on the slip" if result is Result.NOT_STARTED else None)
+    said = Failure(type="posd", code="resolved", message="Ana says that it did not start: seen on the slip")
+    assert outcome.failure_reason == (said if result is Result.NOT_STARTED else None)
 
 
 def test_an_operator_acknowledges_one_attention() -> None:
@@ -234,7 +245,9 @@ def test_a_hit_of_another_merchant_withdraws_a_refusal() -> None:
     assert codes(after) == {"in_doubt", "quarantined_event", "outcome_corrected"}
 
 
-def test_an_unusable_element_next_to_a_final_is_shown() -> None:
+def test_an_unusable_element_is_shown_and_shows_that_a_terminal_has_the_payment() -> None:
+    alone = searched(in_doubt(), SearchHit(("{}",)), LATER)
+    assert (alone.heard, codes(alone)) == (True, {"in_doubt", "quarantined_event"})
     final = content("APPROVAL", REQUESTED)
     after = searched(in_doubt(), SearchHit((f'{{"client_transaction_id": "{IDENTITY}"}}', final.decode())), LATER)
     assert (after.outcome and after.outcome.result, codes(after)) == (Result.APPROVED, {"quarantined_event"})
@@ -259,7 +272,9 @@ def test_a_request_to_the_acquirer_withdraws_an_operators_cancellation(
     result: Result, tell: Callable[[bytes], Input]
 ) -> None:
     closed = resolved(in_doubt(), result, "Ana", "nothing on the screen", None, NOW)
-    after = tell(content(REQUESTED, CARD)).apply(tell(content(CARD, ACK)).apply(closed))
+    before = tell(content(CARD, ACK)).apply(closed)
+    assert (before.phase, before.outcome) == (Phase.FINAL, closed.outcome)
+    after = tell(content(REQUESTED, CARD)).apply(before)
     assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)
     assert "outcome_corrected" in codes(after)
     assert next_step(after, NOW, timedelta(seconds=60)) is NextStep.ASK_PERSON

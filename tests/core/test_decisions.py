@@ -174,11 +174,13 @@ def test_only_an_open_payment_that_never_had_an_outcome_updates_its_terminal() -
     reopened = apply(refused(), ACK)
     assert (reopened.phase, reopened.updates_terminal) == (Phase.ACTIVE, False)
     assert (starting().updates_terminal, refused().updates_terminal) == (True, False)
+    assert not starting(sent_to=None).updates_terminal, "nothing but its content says which terminal sent it"
 
 
 def test_an_orphan_is_rebuilt_from_its_events() -> None:
-    event = read(body(IDENTITY, ACK))
-    orphan = rebuild(event, IDENTITY, NOW)
+    typed = rebuild(read(body(IDENTITY, ACK, operation={"type": "PREAUTH"})), IDENTITY, NOW, "hundredths")
+    assert (typed.type, typed.answer_unit) == ("pre-auth", "hundredths")
+    orphan = rebuild(read(body(IDENTITY, ACK)), IDENTITY, NOW)
     assert (orphan.phase, orphan.orphan, orphan.type, codes(orphan)) == (Phase.ACTIVE, True, None, {"orphan"})
     assert not orphan.abortable, "an orphan holds no terminal, because an abort could stop another payment"
     final = apply(along(orphan, *PATH), "APPROVAL", REQUESTED, operation={"type": "PREAUTH"})

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.wire import MAX_TEXT, NotAnEvent, read_event
-from tests.core.scenarios import IDENTITY
+from posd.payments.wire import MAX_TEXT, NotAnEvent, StartAcknowledgement, read_element, read_event
+from tests.core.scenarios import IDENTITY, acknowledgement_of
 from tests.rig.events import body, event
 from tests.rig.tables import every
 
@@ -29,6 +29,82 @@ def test_an_approval_without_a_member_counts_and_names_the_missing_member(field:
     ] == ("sha256" if field == "event_id" else "")
 
 
+DOCUMENT = event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED", operation={"type": "CHARGE", "amount": {"tip": 1}})
+
+
+def changed(path: str, value: object) -> bytes:
+    """Return an approval in which the member at the path has this value."""
+    document = json.loads(json.dumps(DOCUMENT))
+    *above, name = path.split(".")
+    place = document
+    for step in above:
+        place = place[step]
+    place[name] = value
+    return json.dumps(document).encode()
+
+
+@every("value", ["", [], {}], ids=["empty text", "empty list", "empty object"])
+@every(
+    "path",
+    [
+        *("terminal.brand", "terminal.model", "previous_status", "reading_type", "failure_reason"),
+        *("operation", "operation.type", "operation.amount", "operation.amount.tip", "operation.amount.currency"),
+        *("raw_response", "raw_response.transaction_reference", "raw_response.ticket_number"),
+        *("raw_response.authorized_amount", "raw_response.franchise", "raw_response.card_type"),
+        *("raw_response.cvm_type", "raw_response.message_fields", "raw_response.message_fields.F38"),
+    ],
+)
+def test_an_unreadable_member_is_named_with_its_path_and_an_empty_member_is_not(path: str, value: object) -> None:
+    assert read_event(changed(path, [True])).damaged == (path,)
+    assert read_event(changed(path, value)).damaged == ()
+
+
+@every("path", ["previous_status", "raw_response.transaction_reference"])
+def test_a_text_that_is_compared_must_be_complete(path: str) -> None:
+    assert read_event(changed(path, "x\ufffd")).damaged == (path,)
+
+
+@every("status", ["APPROV\ufffdL", "x" * (MAX_TEXT + 1), "", None, 7])
+def test_a_body_with_an_unreadable_status_is_not_an_event(status: object) -> None:
+    with pytest.raises(NotAnEvent, match="status"):
+        read_event(changed("status", status))
+    assert read_event(changed("status", "x" * MAX_TEXT)).status == "x" * MAX_TEXT
+
+
+def test_two_serials_under_one_or_two_names_are_a_contradiction() -> None:
+    assert read_event(changed("terminal", {"serial_number": "", "serialNumber": "SN-1"})).serial_number == "SN-1"
+    twice = changed("terminal", {"serialNumber": "SN-1"})[:-1].replace(b'"SN-1"', b'"SN-1", "serialNumber": "SN-2"')
+    for data in (twice + b"}", changed("terminal", {"serial_number": "SN-1", "serialNumber": "SN-2"})):
+        with pytest.raises(NotAnEvent, match="serial_number"):
+            read_event(data)
+
+
+@every(
+    ("inner", "read"),
+    [
+        ({"status": "CARD_PRESENTED"}, False),
+        ({"terminal": {"serialNumber": "SN-2"}}, False),
+        ({"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "SN-1"}}, True),
+    ],
+)
+def test_an_acknowledgement_has_one_status_and_one_serial_in_both_of_its_places(inner: object, *, read: bool) -> None:
+    reply = {"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "SN-1"}, "object": inner}
+    found = acknowledgement_of(json.dumps(reply).encode())
+    assert found == (StartAcknowledgement("TERMINAL_ACKNOWLEDGED", (), "SN-1") if read else None)
+
+
+def test_a_page_may_have_the_state_in_both_of_its_places() -> None:
+    response = {"transaction_status": "APPROVAL"}
+    page = {"client_transaction_id": IDENTITY, "raw_response": response}
+    for status, read in (("APPROVAL", True), ("DECLINED", False)):
+        data = json.dumps(page | {"transaction_status": status}).encode()
+        if read:
+            assert read_element(data, paged=True).status == "APPROVAL"
+        else:
+            with pytest.raises(NotAnEvent, match="status"):
+                read_element(data, paged=True)
+
+
 def test_a_body_without_transaction_and_terminal_is_not_an_event() -> None:
     with pytest.raises(NotAnEvent, match="neither"):
         read_event(b'{"status": "APPROVAL", "event_id": "e"}')
@@ -38,8 +114,8 @@ def test_an_unreadable_event_id_is_replaced_by_a_digest_of_the_bytes() -> None:
     one, other = (body(IDENTITY, "APPROVAL", event_id=None, extra=extra) for extra in (1, 2))
     assert read_event(one).event_id == read_event(one).event_id
     assert read_event(one).event_id != read_event(other).event_id
-    long = body(IDENTITY, "APPROVAL", event_id="x" * (MAX_TEXT + 1))
-    assert read_event(long).event_id.startswith("sha256:")
+    long = read_event(body(IDENTITY, "APPROVAL", event_id="x" * (MAX_TEXT + 1)))
+    assert (long.event_id.startswith("sha256:"), long.damaged) == (True, ("event_id",))
 
 
 @pytest.mark.parametrize("field", ["event_id", "previous_status", "occurred_at", "merchant_id"])

@@ -62,7 +62,9 @@ def test_each_state_with_each_event_is_decided_as_in_the_terminal_api(state: Sta
 
 @every(("state", "event"), EVERY_PAIR, ids=str)
 def test_a_state_never_goes_back(state: Status | None, event: Status) -> None:
-    after = step(Trail(position=state, last=state), event, state).trail.position
+    trail = step(Trail(position=state, last=state), event, state).trail
+    after = trail.position
+    assert not trail.aborting, "no till has aborted it"
     assert RANK[after] == max(RANK[state], RANK[event])
     assert after in (state, event)
     if state in FINALS:
@@ -87,6 +89,15 @@ def test_an_event_that_skips_states_but_names_the_last_state_is_illegal_and_no_g
     assert (jump.illegal, jump.gap) == (True, False)
 
 
+def test_a_second_card_shows_that_the_event_of_the_first_card_is_missing() -> None:
+    steps = walk(
+        ("TERMINAL_ACKNOWLEDGED", None),
+        ("CARD_PRESENTED", "CARD_PRESENTED"),
+        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+    )
+    assert [item.trail.connected for item in steps] == [True, False, True]
+
+
 def test_an_unknown_state_changes_nothing_and_is_the_last_state_if_it_is_in_sequence() -> None:
     known, unknown, following = walk(
         ("TERMINAL_ACKNOWLEDGED", None),
@@ -108,10 +119,12 @@ def test_an_unknown_state_out_of_sequence_marks_no_gap_for_the_next_event() -> N
 
 
 def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_state() -> None:
-    strange = [(f"STATE_{number}", None) for number in range(MAX_STRANGE_EDGES + 5)]
-    trail = walk(*strange, ("APPROVAL_REQUESTED", "CARD_PRESENTED"))[-1].trail
-    assert len(trail.edges) == MAX_STRANGE_EDGES + 1
-    assert trail.approval_requested
+    names = [f"STATE_{number}" for number in range(MAX_STRANGE_EDGES)]
+    strange = [*((name, None) for name in names), *(("CARD_PRESENTED", name) for name in names)]
+    for order in (strange, strange[::-1]):
+        trail = walk(*order, ("APPROVAL_REQUESTED", "CARD_PRESENTED"), ("TERMINAL_ACKNOWLEDGED", None))[-1].trail
+        assert len(trail.edges) == MAX_STRANGE_EDGES + 2
+        assert trail.approval_requested
 
 
 A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL

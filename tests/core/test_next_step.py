@@ -35,6 +35,7 @@ WAIT, DONE, NEW_ID_OK, ASK_PERSON = NextStep
 
 ack, card, asked = event(content(ACK)), event(content(CARD, ACK)), event(content(REQUESTED, CARD))
 approval, declined = event(content("APPROVAL", REQUESTED)), event(content("DECLINED", REQUESTED))
+leap = event(content(REQUESTED, ACK))
 canceled, rejected = event(content(CANCELED, CARD)), event(content(REJECTED, CARD))
 acknowledged, refused = Input("", reply(StartAccepted("SN-TEST"))), Input("", reply(StartRefused(409, "busy")))
 in_doubt = Input("", lambda transaction: doubt(transaction, "reset", NOW))
@@ -86,6 +87,9 @@ def after(*inputs: Input) -> Transaction:
         ((ack, card, canceled, found(content(REQUESTED, CARD))), ASK_PERSON, True),
         ((ack, card, found(content(REQUESTED, CARD)), canceled), ASK_PERSON, True),
         ((ack, card, asked, canceled, acknowledge(AttentionCode.ILLEGAL_TRANSITION)), NEW_ID_OK, False),
+        # a step outside of the lifecycle makes an end unclear only if the acquirer's decision is unknown
+        ((ack, leap, declined), NEW_ID_OK, False),
+        ((ack, leap, person(Result.APPROVED)), DONE, True),
         # posd or an operator concluded the outcome without the terminal
         ((refused,), NEW_ID_OK, False),
         *[
@@ -124,6 +128,7 @@ not_found = Input("", lambda transaction: searched(transaction, SearchMiss(), NO
 no_answer = Input("", lambda transaction: searched(transaction, SearchFailed("it was switched off"), NOW))
 WEEK = timedelta(days=7)
 LATER = GRACE + timedelta(milliseconds=1)
+late_doubt = Input("", lambda transaction: doubt(transaction, "reset", NOW + WEEK))
 
 
 @every(
@@ -157,6 +162,7 @@ def test_a_message_that_posd_cannot_use_may_be_the_final_one(
         ((acknowledged, lost), WEEK, ASK_PERSON),
         ((acknowledged, not_found), -WEEK, ASK_PERSON),  # the clock was set back, so the duration is unknown
         ((acknowledged,), WEEK, WAIT),  # only time has passed, and no search was made
+        ((acknowledged, late_doubt, not_found), WEEK, WAIT),  # the doubt may end within its grace
         ((acknowledged, found(content(CARD, ACK))), WEEK, WAIT),  # a search found the payment
         ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),
     ],

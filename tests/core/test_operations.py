@@ -62,7 +62,7 @@ def test_the_table_has_the_rules_of_the_terminal_api_and_of_the_local_api(
 ) -> None:
     row = OPERATIONS[kind]
     assert (row.wire, row.originals, row.takes_newest) == (wire, originals, takes_newest)
-    assert WIRE_TYPES.get(wire or "") is (kind if wire else None)
+    assert WIRE_TYPES.get(wire) is (kind if wire else None)
     assert row.needs_amount is (kind not in (VOID, REFUND))
     assert row.compares is (kind not in (POST_TIP, VOID, REFUND))
     assert all(EDITIONS["classic"][mode][kind].abortable for mode in ACCESS_MODES)

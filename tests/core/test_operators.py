@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, Result
-from posd.payments.request import DECISIONS, Decision
+from posd.payments.request import DECISIONS, Decision, PaymentFacts
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
     MAX_OPERATOR_CHARACTERS,
@@ -53,7 +54,16 @@ def faults(call: str, document: object) -> dict[str, str]:
 def test_a_decision_is_parsed(call: str, own: dict[str, object], decision: Decision) -> None:
     (found, facts), faults = read_decision(DECISIONS[call], json.dumps(WHO | own).encode(), 1000)
     assert (found, faults) == (decision, ())
-    assert (facts is not None) == (call == "resolve")
+    assert facts == (PaymentFacts(None, None, b"{}") if call == "resolve" else None)
+
+
+def test_the_data_about_a_lost_payment_is_parsed() -> None:
+    data = {"terminal": "SN-2", "type": "void", "amount": {"subtotal_iva0": 5}, "sale": "cafe\u0301"}
+    document = WHO | {"result": "approved", "original": REFERENCE} | data
+    (_, facts), faults = read_decision(DECISIONS["resolve"], json.dumps(document).encode(), None)
+    amount = b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":5}'
+    assert facts == PaymentFacts("SN-2", OperationType.VOID, amount, "caf\u00e9", REFERENCE.lower())
+    assert faults == ()
 
 
 def test_blanks_around_the_texts_are_removed() -> None:

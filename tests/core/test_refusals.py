@@ -85,7 +85,7 @@ USER = error("TERMINAL-SUNMI", "-1")
         (USER | {"object": ["more"]}, False, Doubtful),
         (USER | {"object": {"code": "7"}}, False, Doubtful),
         (USER | {"object": {"message": ["more"]}}, False, Doubtful),
-        (USER | {"object": {"client_transaction_id": 7}}, False, Doubtful),
+        (USER | {"failure": {"object": {"client_transaction_id": 7}}}, False, Doubtful),
         (USER | {"failure": {"serialNumber": "SN-2"}}, False, Doubtful),
         (error("TERMINAL", "TER-004"), False, Doubtful),
         (error("TERMINAL", "TER-004"), True, StartRefused),
@@ -101,6 +101,12 @@ def test_an_error_in_a_200_is_judged_as_in_the_vectors(document: dict[str, objec
     assert type(judged) is kind
     if isinstance(judged, StartRefused | Canceled):
         assert judged.reason == f"{document['type']} {document['code']}"
+
+
+def test_a_doubt_names_the_only_part_of_an_error() -> None:
+    judged = judge(Replied(200, b'{"code": "51"}'), IDENTITY)
+    assert isinstance(judged, Doubtful)
+    assert judged.reason.startswith("the terminal answered HTTP 200 with 51")
 
 
 def test_a_contradicting_error_leaves_doubt() -> None:

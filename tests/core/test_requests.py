@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import MAX_BODY_BYTES
@@ -20,7 +21,9 @@ from posd.payments.request import (
     DECISIONS,
     MAX_FREE_FORM_BYTES,
     REFERENCES,
+    PaymentFacts,
     StartRequest,
+    contradicted,
     differing_fields,
     read_start,
     start_body,
@@ -303,7 +306,9 @@ def test_metadata_may_have_repeated_members() -> None:
 @pytest.mark.parametrize("data", [b"[]", b"7"])
 def test_the_difference_of_an_invalid_request_is_its_whole_body(data: bytes) -> None:
     request, wrong = read_start(data)
-    assert differing_fields(recorded({"amount": AMOUNT}), request, wrong) == ["body"]
+    lost = starting(sent_to=None, type=OperationType.CHARGE)
+    for known in (recorded({"amount": AMOUNT}), recorded({"amount": AMOUNT, "repeat": True}), lost):
+        assert differing_fields(known, request, wrong) == ["body"]
 
 
 def test_an_orphan_has_no_differences() -> None:
@@ -371,6 +376,8 @@ def test_the_old_name_of_additional_is_accepted_too(name: str) -> None:
     request, wrong = read_start(json.dumps({"amount": AMOUNT, name: False}).encode())
     assert differing_fields(before, request, wrong) == [name]
     assert differing_fields(before, StartRequest(amount=before.amount), ()) == ["additional"]
+    request, wrong = read_start(json.dumps({"amount": AMOUNT, "additional": 1, "repeat": False}).encode())
+    assert differing_fields(before, request, wrong) == ["additional"]
 
 
 #: Repeated request for a lost charge of 11.20 that an operator has recorded -> differences from the record.
@@ -392,6 +399,18 @@ def test_a_call_for_a_lost_payment_is_compared_with_the_slip(asked: dict[str, An
     lost = starting(sent_to=None, amount=facts.amount, type=facts.type)
     request, wrong = read_start(json.dumps({"amount": AMOUNT} | asked).encode())
     assert differing_fields(lost, request, wrong) == differing
+
+
+@every(
+    ("known", "facts", "fields"),
+    [
+        (starting(), PaymentFacts(None, None, b"{}"), []),
+        (starting(), PaymentFacts("SN-2", OperationType.VOID, b'{"iva": 1}'), ["terminal", "type", "amount"]),
+        (starting(type=None, amount=b"{}"), PaymentFacts("SN-TEST", OperationType.VOID, b'{"iva": 1}'), []),
+    ],
+)
+def test_missing_data_contradicts_nothing(known: Transaction, facts: PaymentFacts, fields: list[str]) -> None:
+    assert list(contradicted(known, facts)) == fields
 
 
 def test_a_payment_known_only_from_events_has_no_differences() -> None:

@@ -23,6 +23,7 @@ from posd.terminals.attempt import NotSent, Replied, ReplyLost, cut, size_of
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED
 from tests.rig.events import body
+from tests.rig.tables import every
 
 OURS = f'{{"client_transaction_id": "{IDENTITY}", "status": "CARD_PRESENTED", "amount": 1.10}}'
 
@@ -46,10 +47,32 @@ PAGED = {"client_transaction_id": IDENTITY, "transaction_status": "APPROVAL"}
 
 
 def test_a_state_outside_an_element_counts_only_in_a_page() -> None:
-    assert isinstance(read(json.dumps([PAGED])), SearchFailed)
+    failed = read(json.dumps([PAGED]))
+    assert isinstance(failed, SearchFailed)
+    assert (failed.bears_id, failed.unreadable) == (True, True)
     (stated,) = SearchHit((json.dumps(PAGED),), paged=True).events
     assert isinstance(stated, TransactionEvent)
     assert stated.status == "APPROVAL"
+
+
+@every(
+    ("text", "pointer", "kind"),
+    [
+        ('{"a": [[]]}', "/a/0", SearchMiss),
+        ('{"0": []}', "/0", SearchMiss),
+        ("[[], []]", "/\u0661", SearchFailed),  # RFC 6901: an index has ASCII digits
+        ('{"data": [], "size": [1]}', "/data", SearchFailed),
+    ],
+)
+def test_an_empty_list_at_its_place_and_nothing_else_means_none(text: str, pointer: str, kind: type) -> None:
+    assert isinstance(read(text, pointer), kind)
+    assert isinstance(read(text, pointer, status=300), SearchFailed)
+
+
+def test_a_reply_of_another_form_is_named() -> None:
+    answer = read("5")
+    assert isinstance(answer, SearchFailed)
+    assert "neither a list nor an object" in answer.reason
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
@@ -68,7 +91,7 @@ def test_the_element_of_an_outcome_is_found_again_verbatim() -> None:
     answers = [
         SearchFailed("reset"),
         SearchMiss(),
-        SearchHit((OURS, card)),
+        SearchHit(("{}", OURS, card)),
         SearchHit((final,)),
         SearchHit((body(IDENTITY, CARD).decode(),)),
     ]
@@ -105,7 +128,7 @@ def large(status: str, size: int, letter: str = "x") -> str:
 def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_elements(letter: str) -> None:
     size = MAX_KEPT_BYTES // 3
     before = [large("CARD_PRESENTED", size, letter) for _ in range(5)]
-    final = large("APPROVAL", size, letter)
+    final = large("APPROVAL", MAX_KEPT_BYTES - 2 * size, letter)
     found = read(f"[{', '.join((*before, final))}]")
     assert isinstance(found, SearchHit)
     assert found.elements == (*before[:2], final)

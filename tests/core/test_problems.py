@@ -7,7 +7,7 @@ import pytest
 from posd.api import routes
 from posd.base.ids import canonical_uuid
 from posd.base.problems import PROBLEMS, Problem
-from posd.base.times import iso, parse_iso
+from posd.base.times import FIRST, LAST, iso, parse_iso, read_moment
 from posd.calls.app import STARTS
 from tests.rig.tables import every
 
@@ -68,6 +68,24 @@ def test_times_are_utc_with_milliseconds() -> None:
         == moment.replace(microsecond=120_000)
     )
     assert parse_iso("2026-11-20").tzinfo is UTC
+
+
+@every(
+    ("text", "read"),
+    [
+        ("2026-11-20T05:42:03-05:00", datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)),
+        ("0001-01-01T00:00:00+05:00", FIRST),
+        ("9999-12-31T23:59:59-05:00", LAST),
+    ],
+)
+def test_a_time_of_a_caller_is_read_in_utc(text: str, read: datetime) -> None:
+    assert read_moment(text) == read
+
+
+@every("text", [None, 7, "yesterday", "2026-11-20T10:42:03"])
+def test_a_time_without_an_offset_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="with its offset"):
+        read_moment(text)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ CHARGE, ABORT, SEARCH = (EDITIONS["classic"]["local"][name] for name in ("charge
     ("row", "given_values", "expected"),
     [
         (CHARGE, {}, CHARGE),
-        (CHARGE, {"path": CHARGE.path}, CHARGE),
+        (CHARGE, {"path": CHARGE.path, "method": None}, CHARGE),
         (CHARGE, {"path": "/other"}, OperationRow("POST", "/other", confirmed=False)),
         (CHARGE, {"method": "GET"}, OperationRow("GET", CHARGE.path, confirmed=False)),
         (CHARGE, {"path": "/other", "confirmed": True}, OperationRow("POST", "/other", confirmed=True)),

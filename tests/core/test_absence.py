@@ -43,12 +43,7 @@ def test_a_downtime_of_four_minutes_is_reported_and_no_time_is_negative(
         (None, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (None, LastSearch(SINCE, SearchResult.NONE), False, False),
         (None, LastSearch(SINCE, SearchResult.NO_ANSWER), False, False),
-        (
-            BEFORE,
-            LastSearch(BEFORE, SearchResult.FOUND),
-            False,
-            False,
-        ),  # a search found the payment only before the downtime
+        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # it was found only before the downtime
         (BEFORE, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
     ],

@@ -3,14 +3,7 @@
 import pytest
 
 from posd.terminals.attempt import CallFailed
-from posd.terminals.authentication import (
-    Authentication,
-    OutgoingRequest,
-    authenticate,
-    headers,
-    hmac_sha256,
-    none,
-)
+from posd.terminals.authentication import Authentication, OutgoingRequest, authenticate, headers, hmac_sha256, none
 
 SECRET = "hunter2-hunter2"
 REQUEST = OutgoingRequest("POST", "https://192.0.2.7/x", {"X-Key": "before"}, b"{}")

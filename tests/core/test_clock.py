@@ -213,9 +213,7 @@ def test_one_reading_after_a_long_downtime_does_not_move_the_confirmed_time() ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 8 * 86_400), st.integers(0, 3600), st.booleans()), max_size=20))
-def test_the_confirmed_time_never_goes_back_and_never_exceeds_the_clock(
-    steps: list[tuple[int, int, bool]],
-) -> None:
+def test_the_confirmed_time_never_goes_back_and_never_exceeds_the_clock(steps: list[tuple[int, int, bool]]) -> None:
     kept, wall = KEPT, NOON
     for ahead, passed, confirmed in steps:
         wall += timedelta(seconds=ahead)

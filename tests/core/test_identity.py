@@ -50,12 +50,7 @@ ALL = [
 
 def unproven(**changes: object) -> Situation:
     """Return a situation without proof. By default the terminal is at its last address."""
-    base = {
-        "pinned": False,
-        "proven": False,
-        "old": LastTrusted.ANSWERS,
-        "claimants": 0,
-    }
+    base = {"pinned": False, "proven": False, "old": LastTrusted.ANSWERS, "claimants": 0}
     return Situation(**base | changes)  # type: ignore[arg-type]
 
 
@@ -116,10 +111,7 @@ def test_an_open_payment_never_increases_trust() -> None:
         ({"claimants": 1, "old": LastTrusted.LOST, "decided": True}, UsableAddress.NEW),
         ({"claimants": 1, "old": LastTrusted.SILENT, "is_open": True}, AddressConflict.MOVED),
         ({"claimants": 1, "old": LastTrusted.SILENT, "proved": True}, AddressConflict.MOVED),
-        (
-            {"claimants": 1, "old": LastTrusted.SILENT, "decided": True, "contested": True},
-            AddressConflict.MOVED,
-        ),
+        ({"claimants": 1, "old": LastTrusted.SILENT, "decided": True, "contested": True}, AddressConflict.MOVED),
         ({"claimants": 2, "old": LastTrusted.SILENT}, AddressConflict.RIVALS),
     ],
     ids=str,

@@ -70,10 +70,7 @@ def test_numbers_that_cannot_be_added_exactly_are_refused() -> None:
         total([Decimal("1e100"), Decimal("1e-100")])
 
 
-@every(
-    ("number", "read"),
-    [("NaN", False), ("Infinity", False), ("1e-24", True), ("1e-25", False), ("1e25", False)],
-)
+@every(("number", "read"), [("NaN", False), ("Infinity", False), ("1e-24", True), ("1e-25", False), ("1e25", False)])
 def test_only_a_finite_number_of_limited_size_is_read_from_the_wire(number: str, read: bool) -> None:
     assert (read_money(Decimal(number)) is not None) is read
 

@@ -14,16 +14,7 @@ from posd.payments.model import (
     next_step,
     past_point_of_no_return,
 )
-from posd.payments.transitions import (
-    address_lost,
-    dismissed,
-    doubt,
-    quarantined,
-    released,
-    resolved,
-    searched,
-    silent,
-)
+from posd.payments.transitions import address_lost, dismissed, doubt, quarantined, released, resolved, searched, silent
 from posd.terminals.attempt import StartRefused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting

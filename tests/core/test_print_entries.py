@@ -163,11 +163,7 @@ def test_each_entry_has_its_word_in_the_feed(entry: Entry, word: str) -> None:
 def test_an_entry_is_shown_by_the_line_of_its_type() -> None:
     line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-11-20T10:42:03.000Z", Quarantined("no JSON"))
     assert type(line) is QUARANTINED_LINE
-    assert msgspec.to_builtins(line) == {
-        "at": "2026-11-20T10:42:03.000Z",
-        "kind": "quarantined",
-        "reason": "no JSON",
-    }
+    assert msgspec.to_builtins(line) == {"at": "2026-11-20T10:42:03.000Z", "kind": "quarantined", "reason": "no JSON"}
 
 
 def test_a_webhook_with_the_same_job_and_status_is_a_repeat() -> None:

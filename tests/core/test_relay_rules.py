@@ -103,11 +103,7 @@ CASES: dict[str, tuple[Position | None, Page, Step | type[OperatorNeeded] | None
         page(SHORT, LATER, notices=(OTHER,)),
         begins(LATER, Previous(A, 12)),
     ),
-    "an earlier one of which nothing is here": (
-        Position(A, 4),
-        page(EMPTY, LATER),
-        begins(LATER, Previous(A, 4)),
-    ),
+    "an earlier one of which nothing is here": (Position(A, 4), page(EMPTY, LATER), begins(LATER, Previous(A, 4))),
     "the second has begun": (Position(B, 19), page(SHORT, LATER, seqs=range(20, 26)), sends(B, 20, 25)),
     "and no change has the number before it": (
         Position(B, 19),

@@ -158,14 +158,7 @@ def test_an_unknown_member_is_reported_with_the_nearest_known_one(name: str, mea
 SECONDS = 0.5
 
 
-@every(
-    "text",
-    [
-        '"ammount{}": 1',
-        '"amount{}": 1, "amount{}": 2',
-        '"\\u0000{}": {{}}',
-    ],
-)
+@every("text", ['"ammount{}": 1', '"amount{}": 1, "amount{}": 2', '"\\u0000{}": {{}}'])
 @every("at", ["{{{}}}", '{{"amount": {{{}}}}}', '{{"amount": {{"extra_taxes": {{{}}}}}}}'])
 def test_a_body_full_of_faults_is_judged_at_once_and_in_few_words(at: str, text: str) -> None:
     members = ", ".join(text.format(number, number) for number in range(MAX_BODY_BYTES // (len(text) + 5)))

@@ -1,1 +1,1 @@
-"""Rules about the structure of posd's code, and three commands: see `python -m tests.house`."""
+"""Rules about the structure of posd's code. `python -m tests.house` prints its sizes."""

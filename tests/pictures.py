@@ -24,8 +24,6 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "report": (("report", "--timezone", "UTC"), 37),
     "demo": (("demo", "--speed", "20"), 60),
 }
-#: Size of the terminal of `posd watch`.
-WATCH = {"watch-80x24": (80, 24)}
 #: Parts that differ between runs: ids, names of one run, times, days, numbers.
 CHANGES = re.compile(
     r"uptime .*|/tmp/\S+|DEMO-\w+|\b[0-9a-f]{8}(?:-[0-9a-f-]+|\.\.\.)?"
@@ -75,7 +73,7 @@ def pictures() -> Iterator[tuple[str, str]]:
     with shop() as counter:
         yield from ((name, draw(name, counter.socket)) for name in COMMANDS)
     with test_captures.shop() as counter:
-        yield from ((name, pictured(counter.socket, size)[1]) for name, size in WATCH.items())
+        yield "watch-80x24", pictured(counter.socket, (80, 24))[1]
 
 
 def words(picture: str) -> list[str]:

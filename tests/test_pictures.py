@@ -3,10 +3,10 @@ network."""
 
 import pytest
 
-from tests.pictures import COMMANDS, FOLDER, WATCH, pictures, words
+from tests.pictures import COMMANDS, FOLDER, pictures, words
 from tests.test_documents import DOCUMENTS
 
-NAMES = (*COMMANDS, *WATCH)
+NAMES = (*COMMANDS, "watch-80x24")
 each_picture = pytest.mark.parametrize("name", NAMES)
 
 

@@ -27,8 +27,7 @@ FILE = Path(__file__).with_name("reference.json")
 
 def read_reference() -> dict[str, float]:
     """Return the stored reference."""
-    stored: dict[str, float] = json.loads(FILE.read_text())["ratios"]
-    return stored
+    return json.loads(FILE.read_text())["ratios"]
 
 
 def write_reference(rows: Sequence[Figure]) -> None:

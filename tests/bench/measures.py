@@ -11,7 +11,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,6 +22,7 @@ from tests.bench.shop import Shop, connected, one_by_one, open_shop, pay, start
 from tests.rig.daemon import START_SECONDS, Daemon, toml
 from tests.rig.figures import Figure
 from tests.rig.manager import Manager, manager
+from tests.rig.program import program
 from tests.rig.senders import ask_on, crowd
 from tests.rig.shim import Kind, Operation, build
 from tests.rig.usage import FRESH, KIB, MIB, processor_seconds, quiet, resident_bytes
@@ -89,11 +90,11 @@ async def measure_memory(bench: Bench) -> Sequence[Figure]:
         shops = await open_shops(bench, stack, "memory")
         await asyncio.sleep(bench.pick(IDLE_SECONDS, 1))
         for shop in shops:
-            idle.append(resident_bytes(shop.pid) / MIB)
+            idle.append(resident_bytes(shop.daemon.pid) / MIB)
         for shop in shops:
             await pay(shop, count)
             await asyncio.sleep(bench.pick(SETTLE_SECONDS, 0))
-            after.append(resident_bytes(shop.pid) / MIB)
+            after.append(resident_bytes(shop.daemon.pid) / MIB)
     grown = [more - less for more, less in zip(after, idle, strict=True)]
     return [
         Figure("resident memory, idle", idle, "MB", IDLE_LIMIT),
@@ -123,14 +124,14 @@ async def _of_tills(bench: Bench) -> Figure:
             payments = [await start(own, serial) for serial in shop.serials[:OPEN]]
             own.hang_up()
             await asyncio.sleep(bench.pick(SETTLE_SECONDS // 2, 0))
-            before = resident_bytes(shop.pid)
+            before = resident_bytes(shop.daemon.pid)
             async with AsyncExitStack() as waiters:
                 connections = waiters.enter_context(crowd(shop.daemon.till_socket, count))
                 for place, connection in enumerate(connections):
                     waiting = await ask_on(connection, f"/transactions/{payments[place % OPEN]}/outcome")
                     waiters.callback(waiting.hang_up)
-                await quiet(shop.pid)
-                each.append((resident_bytes(shop.pid) - before) / count / KIB)
+                await quiet(shop.daemon.pid)
+                each.append((resident_bytes(shop.daemon.pid) - before) / count / KIB)
     return Figure(f"resident memory of a waiting till, of {count:,}", each, "KB", WAITING_LIMIT)
 
 
@@ -185,9 +186,8 @@ async def start_daemon(daemon: Daemon, told: Manager) -> Start:
     """Start the daemon, wait until it is ready, and stop the daemon. Return the measurement."""
     begun = time.perf_counter()
     await daemon.start(wait=False)
-    assert daemon.process is not None
     await told.heard_of("READY")
-    found = _since(begun, daemon.process.pid)
+    found = _since(begun, daemon.pid)
     await daemon.stop()
     await told.heard_of("STOPPING")
     return found
@@ -196,21 +196,10 @@ async def start_daemon(daemon: Daemon, told: Manager) -> Start:
 async def bare_imports(others: Mapping[str, str]) -> Start:
     """Start an interpreter, wait until all imports are done, and stop the interpreter. Return the measurement."""
     begun = time.perf_counter()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", BARE),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=os.environ | others,
-    )
-    assert process.stdout is not None
-    try:
+    async with program(sys.executable, "-c", BARE, env=os.environ | others) as process:
         async with asyncio.timeout(START_SECONDS):
             await process.stdout.readuntil(b"\n")
         return _since(begun, process.pid)
-    finally:
-        with suppress(ProcessLookupError):
-            process.terminate()
-        await process.communicate()
 
 
 #: Size of a file system's block, which is the least amount that a disk writes, in bytes.
@@ -269,8 +258,8 @@ async def measure_ratios(bench: Bench, reference: Mapping[str, float]) -> Sequen
     async with AsyncExitStack() as stack:
         idle = await open_shops(bench, stack, "idle")
         for item in idle:
-            await quiet(item.pid)
-        sizes = [resident_bytes(item.pid) for item in idle]
+            await quiet(item.daemon.pid)
+        sizes = [resident_bytes(item.daemon.pid) for item in idle]
     count = bench.pick(PAYMENTS, 2)
     async with open_shop(bench.directory("paying"), count, secure=True) as shop, one_by_one(shop) as pay_in_turn:
         seconds = [await pay_in_turn(count) for _ in bench.rounds(warm=True)][-len(begun) :]

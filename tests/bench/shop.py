@@ -33,12 +33,6 @@ class Shop:
     #: The callback path of each start, by its payment's id.
     arrived: dict[str, str]
 
-    @property
-    def pid(self) -> int:
-        """Return the daemon's process id."""
-        assert self.daemon.process is not None
-        return self.daemon.process.pid
-
 
 @asynccontextmanager
 async def open_shop(
@@ -79,12 +73,6 @@ async def listener(shop: Shop) -> Connection:
     return Connection(*await connect(shop.daemon.port, shop.daemon.ca))
 
 
-def send(connection: Connection, method: str, path: str, body: bytes = b"", headers: str = "") -> None:
-    """Send a request on an open connection."""
-    head = f"{method} {path} HTTP/1.1\r\nhost: posd\r\ncontent-type: application/json\r\n{headers}"
-    connection.writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-
-
 async def expect(connection: Connection, status: int) -> None:
     """Read one response. Raise RuntimeError for another status."""
     reply = await connection.answer()
@@ -95,12 +83,13 @@ async def expect(connection: Connection, status: int) -> None:
 #: Pause after each step of a single payment, in seconds. In a shop the next step also comes later, so two steps share
 #: no work.
 PAUSE_SECONDS = 0.003
+JSON = "content-type: application/json\r\n"
 
 
 async def start(own: Connection, serial: str) -> str:
     """Start a payment. Return the id."""
     identity = str(uuid4())
-    send(own, "PUT", f"/v1/transactions/{identity}", json.dumps({"terminal": serial, "amount": AMOUNT}).encode())
+    own.send("PUT", f"/v1/transactions/{identity}", JSON, json.dumps({"terminal": serial, "amount": AMOUNT}).encode())
     await expect(own, 201)
     return identity
 
@@ -109,7 +98,7 @@ async def end(shop: Shop, lan: Connection, identity: str, serial: str) -> None:
     """Send all events of an approved payment."""
     path = shop.arrived.pop(identity)
     for status, previous in events.APPROVED:
-        send(lan, "POST", path, events.body(identity, status, previous, serial))
+        lan.send("POST", path, JSON, events.body(identity, status, previous, serial))
         await expect(lan, 200)
 
 
@@ -145,23 +134,23 @@ async def one_by_one(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[floa
     """
     own, waiter, feed = [await connected(shop.daemon.till_socket) for _ in range(3)]
     lan = await listener(shop)
-    send(feed, "GET", "/v1/feed", headers="accept: text/event-stream\r\n")
-    reading = asyncio.create_task(_discard(feed))
+    feed.send("GET", "/v1/feed", "accept: text/event-stream\r\n")
+    reading = asyncio.create_task(feed.reader.read())
 
     async def pay_in_turn(count: int) -> float:
-        await quiet(shop.pid)
-        used = processor_seconds(shop.pid)
+        await quiet(shop.daemon.pid)
+        used = processor_seconds(shop.daemon.pid)
         for number in range(count):
             serial = shop.serials[number % len(shop.serials)]
             identity = await start(own, serial)
             await asyncio.sleep(PAUSE_SECONDS)
-            send(waiter, "GET", f"/v1/transactions/{identity}/outcome")
+            waiter.send("GET", f"/v1/transactions/{identity}/outcome")
             await asyncio.sleep(PAUSE_SECONDS)
             await end(shop, lan, identity, serial)
             await expect(waiter, 200)
             await asyncio.sleep(PAUSE_SECONDS)
-        await quiet(shop.pid)
-        return (processor_seconds(shop.pid) - used) / count
+        await quiet(shop.daemon.pid)
+        return (processor_seconds(shop.daemon.pid) - used) / count
 
     try:
         yield pay_in_turn
@@ -171,8 +160,3 @@ async def one_by_one(shop: Shop) -> AsyncIterator[Callable[[int], Awaitable[floa
             await reading
         for connection in (own, waiter, feed, lan):
             connection.hang_up()
-
-
-async def _discard(connection: Connection) -> None:
-    while await connection.reader.read(65_536):
-        pass

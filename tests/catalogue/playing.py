@@ -8,13 +8,22 @@ from uuid import uuid4
 
 import msgspec
 
-from posd.simulator.ledger import Entry, Ledger
+from posd.simulator.ledger import Entry
 from posd.simulator.scenario import Scenario, payments
 from tests.catalogue.expected import Till, expect_of, shown
 from tests.catalogue.street import PATIENCE_SECONDS, Playing, Street
+from tests.rig.simulated import settled
 
 #: Amount of payments whose scenario is not chosen by amount.
 ANY_AMOUNT = 12.34
+_QUICK = """
+approve-contactless decline wrong-clock lost-acknowledgement cut-acknowledgement refused-409 redirected
+web-page-but-runs duplicated-events only-the-final missing-card-presented event-of-another-serial wait-for-abort
+abort-refused power-cut-at-the-acquirer-remembered terminal-away two-approvals amount-differs search-contradicts-decline
+certificate-expired certificate-self-signed-midway error-500 missing-status
+"""
+#: Scenarios of the quick suite: some of each theme, most with an end that does not need a search.
+QUICK = frozenset(_QUICK.split())
 #: Members of `Expect` that the local API shows.
 SHOWN = ("result", "phase", "status", "evidence", "next_step", "supersedes")
 
@@ -118,7 +127,8 @@ class Play(Playing):
         told = _tells_all(self.scenario)
         done = {"kind": "over", "client_transaction_id": self.identity}
         ledger, switchboard = self.simulator.ledger, self.simulator.switchboard
-        await until(ledger, lambda: bool(ledger.of(**done)) and not (told and switchboard.waiting_events))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await settled(ledger, lambda: bool(ledger.of(**done)) and not (told and switchboard.waiting_events))
 
     async def _settle(self) -> None:
         """Wait for the expected state. Read the last state, expected or not."""
@@ -131,16 +141,6 @@ class Play(Playing):
 
         with suppress(TimeoutError):
             await self._until(settled)
-
-
-async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
-    """Wait until a condition is true, checked at each line of the ledger."""
-    news = asyncio.Event()
-    ledger.listen(lambda _entry: news.set())
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not what():
-            news.clear()
-            await news.wait()
 
 
 def _tells_all(scenario: Scenario) -> bool:

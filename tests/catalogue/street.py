@@ -34,33 +34,23 @@ AnyScenario = Scenario | PrintScenario
 SPEED = 20.0
 #: Factor by which printers are faster than in a shop: a receipt takes 20 to 60 ms.
 PRINT_SPEED = 50.0
+TIMES = """
+[logging]
+level = "debug"
+[reconcile]
+first_event_grace_seconds = {grace}
+stall_seconds = {stall}
+stall_after_request_seconds = {stall_after_request}
+[print]
+poll_first_seconds = {poll}
+poll_max_seconds = {poll}
+stuck_seconds = {stuck}
+"""
 #: Limits of the daemon that searches and polls soon, in real seconds. These limits are shorter than the default limits,
 #: and far from the times of the scenarios. Polls come long after each timely webhook.
-SOON = """
-[logging]
-level = "debug"
-[reconcile]
-first_event_grace_seconds = 4
-stall_seconds = 12
-stall_after_request_seconds = 6
-[print]
-poll_first_seconds = 2
-poll_max_seconds = 2
-stuck_seconds = 4
-"""
+SOON = TIMES.format(grace=4, stall=12, stall_after_request=6, poll=2, stuck=4)
 #: Limits that are longer than the time of all scenarios together. Only a stuck job is reported soon.
-SELDOM = """
-[logging]
-level = "debug"
-[reconcile]
-first_event_grace_seconds = 600
-stall_seconds = 1200
-stall_after_request_seconds = 600
-[print]
-poll_first_seconds = 3600
-poll_max_seconds = 3600
-stuck_seconds = 2
-"""
+SELDOM = TIMES.format(grace=600, stall=1200, stall_after_request=600, poll=3600, stuck=2)
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
 #: Time-out in real seconds, long enough for a reply on a busy machine.
 PATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 120\n"

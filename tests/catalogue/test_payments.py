@@ -10,10 +10,9 @@ import pytest_asyncio
 from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import payments
 from tests.catalogue.expected import expect_of
-from tests.catalogue.playing import Play, expected, said
+from tests.catalogue.playing import QUICK, Play, expected, said
 from tests.catalogue.schemes import BUSINESS_CODE
 from tests.catalogue.street import daemons, play_all
-from tests.catalogue.themes import QUICK
 from tests.rig.secrets import Secrets
 from tests.rig.shop import nothing_to_correct
 from tests.rig.slow import named_quick, played_in

@@ -90,7 +90,6 @@ class Terminal:
 
     simulator: Simulator
     lan: Lan
-    proxy: Proxy
     #: Lock of the fault that cuts the terminal's power.
     power: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: Lock of the fault that cuts the terminal's connection.
@@ -167,7 +166,7 @@ class Shop:
             lan = Lan()
             proxy = await self._listening(Proxy(self.lan, lan), "127.0.0.1")
             proxy.upstream = "127.0.0.1", int(simulator.base_url.rsplit(":", 1)[1])
-            self.terminals[serial] = Terminal(simulator, lan, proxy)
+            self.terminals[serial] = Terminal(simulator, lan)
             fleet += f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://127.0.0.1:{proxy.port}"\n'
         extra = SEARCHING.format(stall=2, stall_after_request=1, confirmed=str(self.plan.confirmed).lower())
         extra += SETTINGS.format(ca=terminal_ca)
@@ -196,7 +195,6 @@ class Shop:
             await self.daemon.start(wait=False)
         finally:
             self.daemon.environment = {}
-        assert self.daemon.process is not None
         death = asyncio.create_task(self.daemon.process.wait())
         end = asyncio.create_task(self.moments.wait(lambda _name, _line: False))
         await asyncio.wait({death, end}, timeout=POINT_SECONDS, return_when=asyncio.FIRST_COMPLETED)

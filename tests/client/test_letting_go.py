@@ -20,7 +20,7 @@ import pytest
 
 from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Paid, Posd, StillOpen, connection
 from tests.client.conftest import refused
-from tests.rig.shop import Payment, acknowledging, held
+from tests.rig.shop import Held, Payment, acknowledging
 from tests.rig.waits import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,7 +70,7 @@ async def test_a_cancelled_wait_leaves_the_payment_open_and_no_connection(paymen
 
 
 async def test_a_cancelled_charge_continues_and_is_found_by_its_id(payment: Payment) -> None:
-    payment.shop.terminal.start = slow = held(acknowledging(payment.serial))
+    payment.shop.terminal.start = slow = Held(acknowledging(payment.serial))
     async with AsyncPosd(payment.shop.daemon.till_socket) as client:
         charging = asyncio.ensure_future(client.charge(payment.identity, "5.00", terminal=payment.serial))
         await slow.arrived.wait()

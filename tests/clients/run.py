@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.clients.cases import ADDRESS, Case
 from tests.recipes.running import compile_go
 from tests.rig.certificates import recording
+from tests.rig.program import program
 
 HERE = Path(__file__).parent
 #: Time limit of a client, in seconds. Java starts slowly on a busy machine.
@@ -38,9 +39,9 @@ def java(ca: Path, port: int, name: str) -> Sequence[str]:
     return ["java", "-Xshare:auto", str(HERE / "Check.java"), str(ca), str(port), name]
 
 
-def go(program: Path) -> Client:
+def go(compiled: Path) -> Client:
     """Return the command line of the client in Go."""
-    return lambda ca, port, name: [str(program), str(ca), f"127.0.0.1:{port}", name]
+    return lambda ca, port, name: [str(compiled), str(ca), f"127.0.0.1:{port}", name]
 
 
 async def build_go(directory: Path) -> Path:
@@ -54,13 +55,8 @@ async def judge(client: Client, case: Case, name: str) -> Judgement:
     `name`.
     """
     async with recording(case.leaf.context()) as server:
-        process = await asyncio.create_subprocess_exec(
-            *client(case.ca, server.port, name),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        async with asyncio.timeout(PATIENCE):
+        command = client(case.ca, server.port, name)
+        async with program(*command, stderr=asyncio.subprocess.STDOUT) as process, asyncio.timeout(PATIENCE):
             said, _ = await process.communicate(b"GET / HTTP/1.1\r\n\r\n")
         await server.quiet()
         return Judgement(process.returncode == 0, said.decode("utf-8", "replace"), b"".join(server.received))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
+from posd.base.times import iso
 from posd.collect.reading import LaneMessage
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -19,10 +20,6 @@ PATHS: tuple[tuple[tuple[str, str | None], ...], ...] = (
     (("starting", None), ("final", "not_started"), ("active", None)),
     (("starting", None), ("in_doubt", None), ("final", "canceled"), ("final", "approved")),
 )
-
-
-def iso(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass

@@ -13,11 +13,12 @@ import psycopg
 import pytest
 
 from posd.base.money import from_wire, read_money
+from posd.base.times import iso
 from posd.collect import questions
 from posd.collect.reading import LaneMessage
 from posd.collect.store import MOST_DATABASES, CollectorStore, ParsedMessage, in_order, is_of_the_data, parsed
 from posd.relay.messages import OperatorNeeded
-from tests.collect.life import BEGAN, LaneLife, as_messages, iso, life
+from tests.collect.life import BEGAN, LaneLife, as_messages, life
 from tests.collect.postgres import Postgres
 from tests.rig.needs import needs
 from tests.rig.tables import every

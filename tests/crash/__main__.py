@@ -42,10 +42,9 @@ async def run_all(wanted: Sequence[Cell], seed: int, turn: asyncio.Semaphore) ->
     """Run cells, several at the same time. Print each result."""
 
     async def one(cell: Cell) -> Result:
-        async with turn:
-            result = await run(cell, seed)
-            print(result, flush=True)
-            return result
+        result = await run(cell, seed, turn)
+        print(result, flush=True)
+        return result
 
     return await asyncio.gather(*(one(cell) for cell in wanted))
 

@@ -3,8 +3,6 @@
 import asyncio
 import traceback
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from posd.base.crashpoints import POINTS
@@ -65,20 +63,19 @@ def parse(text: str) -> Cell:
     return cell
 
 
-async def run(cell: Cell, seed: int) -> Result:
-    """Run the cell. Return a result that has all faults."""
+async def run(cell: Cell, seed: int, turn: asyncio.Semaphore) -> Result:
+    """Run the cell in its turn. Return a result that has all faults."""
     result = Result(cell)
     end = None
-    with TemporaryDirectory(prefix="posd-") as home:
-        async with open_world(SCENARIOS[cell.scenario], cell.lives, Path(home), seed) as world:
-            try:
-                async with asyncio.timeout(CELL_SECONDS):
-                    end = await _play(world, result)
-                result.faults += offline_faults(world)
-            except Exception as error:  # noqa: BLE001 - after any error the cell has failed
-                result.faults += traceback.format_exception(error)
-            result.crashes = world.crashes
-            result.log = [*world.terminal.ledger, *world.log, *world.daemon.lines]
+    async with turn, open_world(SCENARIOS[cell.scenario], cell.lives, seed) as world:
+        try:
+            async with asyncio.timeout(CELL_SECONDS):
+                end = await _play(world, result)
+            result.faults += offline_faults(world)
+        except Exception as error:  # noqa: BLE001 - after any error the cell has failed
+            result.faults += traceback.format_exception(error)
+        result.crashes = world.crashes
+        result.log = [*world.terminal.ledger, *world.log, *world.daemon.lines]
     if world.crashes < len(cell.lives) and not result.faults and end not in world.scenario.ends:
         result.faults.append(f"it was never killed, and ended as {end}, not as {world.scenario.ends}")
     return result

@@ -36,7 +36,6 @@ class Exchange:
 
     async def forward(self) -> bytes | None:
         """Pass the request on. Return the whole reply, or None without a reply."""
-        assert self.relay.upstream is not None
         try:
             async with asyncio.timeout(15):  # a kernel can accept a connection for a process that is about to be killed
                 reader, writer = await asyncio.open_connection(*self.relay.upstream, ssl=self.relay.trust)

@@ -97,13 +97,9 @@ SAMPLE = (
 async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, "asyncio.Task[Result]"]]:
     """Yield the selected cells as tasks. A few cells run at the same time."""
     turn = asyncio.Semaphore(JOBS)
-
-    async def one(text: str) -> Result:
-        async with turn:
-            return await run(parse(text), SEED)
-
     here = (item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec"))
-    tasks = {item.callspec.params["text"]: asyncio.create_task(one(item.callspec.params["text"])) for item in here}
+    texts = [item.callspec.params["text"] for item in here]
+    tasks = {text: asyncio.create_task(run(parse(text), SEED, turn)) for text in texts}
     yield tasks
     for task in tasks.values():
         task.cancel()

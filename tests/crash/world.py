@@ -11,6 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from random import Random
 from ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from tests.rig.daemon import ANY_PORT, Daemon, toml
 from tests.rig.ports import reserve
 from tests.rig.program import Command
 from tests.rig.shop import AMOUNT
-from tests.rig.simulated import SEARCHING, undelivered
+from tests.rig.simulated import SEARCHING, settled, undelivered
 from tests.rig.streams import Reply
 
 if TYPE_CHECKING:
@@ -164,7 +165,6 @@ class World:
         with suppress(AssertionError):  # if the daemon ends during its start, the exit code has the cause
             await self.daemon.start()
             self._up.set()
-        assert self.daemon.process is not None
         if self._stopping or self._command:
             self._terminate()
         code = await self.daemon.process.wait()
@@ -292,24 +292,21 @@ class World:
 
     async def quiet(self) -> None:
         """Wait until the terminal runs nothing and has nothing to send."""
-        ledger, news = self.terminal.ledger, asyncio.Event()
-        ledger.listen(lambda _entry: news.set())
-        while (
-            undelivered(ledger)
-            or printing.busy(self)
-            or any(
-                self.started(payment) and not ledger.of("final", client_transaction_id=payment.identity)
-                for payment in self.payments
-            )
-        ):
-            news.clear()
-            await news.wait()
+        ledger = self.terminal.ledger
+
+        def idle() -> bool:
+            ended = {line["client_transaction_id"] for line in ledger.of("final")}
+            running = any(self.started(payment) and payment.identity not in ended for payment in self.payments)
+            return not (running or undelivered(ledger) or printing.busy(self))
+
+        await settled(ledger, idle)
 
 
 @asynccontextmanager
-async def open_world(scenario: "Scenario", lives: Sequence[str], home: Path, seed: int) -> AsyncIterator[World]:
+async def open_world(scenario: "Scenario", lives: Sequence[str], seed: int) -> AsyncIterator[World]:
     """Set up the world without the daemon, which `World.watch` runs. After the block no process and no file is left."""
     async with AsyncExitStack() as parts:
+        home = Path(parts.enter_context(TemporaryDirectory(prefix="posd-")))
         made = issue.init(home / "state" / "tls", names=["localhost"], addresses=[DAEMON_HOST, ADVERTISED_HOST])
         (home / "terminal").mkdir()
         settings = Settings(

@@ -1,9 +1,8 @@
 """A real daemon and a scripted terminal, over real TLS and Unix sockets."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,17 +19,8 @@ CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 OWN_TERMINALS = 20
 
 
-def some(names: Iterable[Any], *quick: Any) -> list[Any]:
-    """Return parameters for all names. The quick run uses only the names in `quick`. Raise AssertionError for an
-    unknown name.
-    """
-    names = list(names)
-    assert set(quick) <= set(names), set(quick) - set(names)
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
-
-
 @pytest.fixture
-def home() -> Path:
+def home() -> Iterator[Path]:
     """Yield a directory whose path is short enough for Unix sockets."""
     with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)

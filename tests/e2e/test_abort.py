@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.rig.shop import Payment, Shop, acknowledging, answering, held, nothing_to_correct, open_counters
+from tests.rig.shop import Held, Payment, Shop, acknowledging, answering, nothing_to_correct, open_counters
 from tests.rig.streams import Reply
 from tests.rig.terminal import Request, Script
 
@@ -79,7 +79,7 @@ async def test_after_the_acquirer_was_asked_no_abort_is_sent(shop: Shop) -> None
 @pytest.mark.parametrize(("answer", "code"), [(200, None), (409, "already_final")])
 async def test_the_lease_lasts_until_the_abort_has_returned(shop: Shop, answer: int, code: str | None) -> None:
     payment = await shop.started()
-    script = held(answering(answer))
+    script = Held(answering(answer))
     shop.terminal.abort = script
     aborting = asyncio.create_task(abort(payment))
     await script.arrived.wait()
@@ -118,7 +118,7 @@ async def test_an_abort_is_not_sent_again_after_a_kill() -> None:
         posd = counter.daemon
         payment = await counter.started()
         assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
-        counter.terminal.abort = script = held(answering(200))
+        counter.terminal.abort = script = Held(answering(200))
         aborting = asyncio.create_task(abort(payment))
         await script.arrived.wait()
         await posd.kill()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, lose, posd_command
 from tests.rig.daemon import Daemon
 from tests.rig.events import APPROVED
 from tests.rig.shop import Payment, Shop
+from tests.rig.slow import named_quick
 
 SEEN = "posd restore --seen --operator NAME"
 
@@ -325,7 +325,7 @@ async def test_with_only_the_witness_left_nothing_is_sent_twice(own: Shop) -> No
     assert len(payment.requests) == 1
 
 
-@pytest.mark.parametrize("point", some(("writer.before_commit", "writer.committed"), "writer.committed"))
+@pytest.mark.parametrize("point", named_quick(("writer.before_commit", "writer.committed"), ("writer.committed",)))
 async def test_a_kill_during_the_takeover_of_the_ids_loses_none(own: Shop, home: Path, point: str) -> None:
     daemon = own.daemon
     await daemon.stop()
@@ -343,7 +343,9 @@ async def test_a_kill_during_the_takeover_of_the_ids_loses_none(own: Shop, home:
     await refused(own.payment())
 
 
-@pytest.mark.parametrize("point", some(("start.intended", "start.before_send", "start.written"), "start.before_send"))
+@pytest.mark.parametrize(
+    "point", named_quick(("start.intended", "start.before_send", "start.written"), ("start.before_send",))
+)
 async def test_a_start_killed_before_it_was_sent_is_in_the_witness(own: Shop, home: Path, point: str) -> None:
     """posd sends no request before the witness has its id."""
     daemon = own.daemon
@@ -393,7 +395,7 @@ TROUBLES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("trouble", some(TROUBLES, "missing", "a bit", "unreadable"))
+@pytest.mark.parametrize("trouble", named_quick(TROUBLES, ("missing", "a bit", "unreadable")))
 async def test_a_damaged_witness_blocks_no_payment(own: Shop, trouble: str) -> None:
     daemon = own.daemon
     payment = await own.started()

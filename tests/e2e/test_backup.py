@@ -20,12 +20,13 @@ import pytest_asyncio
 from posd.storage import backup
 from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.upkeep.verify import verify
-from tests.e2e.conftest import CHARGE, some
+from tests.e2e.conftest import CHARGE
 from tests.rig.commands import posd
 from tests.rig.daemon import Daemon, running
 from tests.rig.events import body
 from tests.rig.https import deliver
 from tests.rig.shop import Shop
+from tests.rig.slow import named_quick
 from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
 
@@ -201,7 +202,9 @@ async def left() -> AsyncIterator[Path]:
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("damage", some(DAMAGED, "truncated", "empty", "the used numbers", "gone", "a copied backup"))
+@pytest.mark.parametrize(
+    "damage", named_quick(DAMAGED, ("truncated", "empty", "the used numbers", "gone", "a copied backup"))
+)
 async def test_a_damaged_database_is_refused_with_the_commands_of_a_remedy(left: Path, home: Path, damage: str) -> None:
     harm, words = DAMAGED[damage]
     shutil.copytree(left, home, ignore=shutil.ignore_patterns("run"), dirs_exist_ok=True)

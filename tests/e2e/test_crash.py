@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import CHARGE
-from tests.rig.connections import shut
+from tests.rig.connections import serving
 from tests.rig.daemon import Daemon, running
 from tests.rig.events import body
 from tests.rig.https import deliver
-from tests.rig.shop import held
+from tests.rig.shop import Held
 from tests.rig.tables import there
 from tests.rig.terminal import ScriptedTerminal
 
@@ -27,7 +27,7 @@ async def quietly(call: Any) -> Any:
 async def test_after_a_kill_between_the_final_and_the_end_of_the_call_the_terminal_is_free(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
-    terminal.start = script = held(terminal.acknowledge)
+    terminal.start = script = Held(terminal.acknowledge)
     asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
     await script.arrived.wait()
     assert await deliver(terminal.requests[0].callback, body(identity, "TERMINAL_CANCELED"), posd.ca) == 200
@@ -46,11 +46,11 @@ async def test_after_a_kill_while_connecting_a_payment_is_in_doubt_and_never_sen
         await reader.read(1)
         connections.release()
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "{address}"\n') as posd:
+    async with (
+        serving(silent) as port,
+        running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "https://127.0.0.1:{port}"\n') as posd,
+    ):
         asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
         for _ in range(2):  # the probe and the start have one connection each
             await connections.acquire()
@@ -67,7 +67,6 @@ async def test_after_a_kill_while_connecting_a_payment_is_in_doubt_and_never_sen
             "interrupted",
             "search",
         }  # posd did not send the request
-    await shut(server)
 
 
 async def test_after_a_kill_before_the_call_was_read_nothing_is_recorded(posd: Daemon, identity: str) -> None:

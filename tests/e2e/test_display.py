@@ -13,7 +13,7 @@ import pytest_asyncio
 from posd.calls.streams import HEARTBEAT_SECONDS
 from tests.e2e.test_reconcile import BY_ANA
 from tests.rig.events import APPROVED, event
-from tests.rig.shop import Payment, Shop, answering, held, knowing, open_counters, open_shop
+from tests.rig.shop import Held, Payment, Shop, answering, knowing, open_counters, open_shop
 from tests.rig.streams import collect, stream
 from tests.rig.terminal import nowhere
 from tests.rig.webhooks import attention
@@ -160,7 +160,7 @@ async def test_a_stream_reports_attentions_and_decisions_of_a_person(shop: Shop)
 async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
     """Only elapsed time can cause the message. No event arrives, and the running search has no reply."""
     payment = await counter.in_doubt()
-    counter.terminal.search = search = held(nowhere)
+    counter.terminal.search = search = Held(nowhere)
     clock = asyncio.get_running_loop().time
     began = clock()
     async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
@@ -179,7 +179,7 @@ async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is
 
 async def test_a_stream_asks_for_a_person_if_a_refused_message_may_be_the_end(counter: Shop) -> None:
     payment = await counter.started()
-    counter.terminal.search = search = held(nowhere)
+    counter.terminal.search = search = Held(nowhere)
     async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
         assert await payment.deliver(b"no JSON") == 400
         told = [(await anext(source)).json["display"]["code"] for _ in range(3)]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import some
 from tests.rig.daemon import Daemon
 from tests.rig.shop import Shop
+from tests.rig.slow import named_quick
 
 #: Seconds in which posd detects the change, even on a busy machine.
 SECONDS = 10.0
@@ -57,7 +57,7 @@ async def health_is(daemon: Daemon, status: str) -> dict[str, str]:
         await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize("change", some(CHANGES, "unlink database", "replace database", "move -wal"))
+@pytest.mark.parametrize("change", named_quick(CHANGES, ("unlink database", "replace database", "move -wal")))
 async def test_nothing_is_acknowledged_until_the_same_file_is_back(own: Shop, change: str) -> None:
     change_file, suffix = CHANGES[change]
     daemon = own.daemon

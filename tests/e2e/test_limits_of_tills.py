@@ -50,7 +50,7 @@ async def answered(connections: list[Any]) -> list[tuple[int, Any]]:
 async def test_a_till_that_uses_all_its_connections_does_not_affect_others(shop: Shop) -> None:
     posd = shop.daemon
     assert posd.process is not None
-    before, line = descriptors(posd.process.pid), len(posd.lines)
+    before, line = descriptors(posd.pid), len(posd.lines)
     reached = await metric(posd, "connections_of_process")
     payment = await shop.started()
     with process(posd.till_socket, MOST) as held, process(posd.till_socket, 1) as other:
@@ -64,7 +64,7 @@ async def test_a_till_that_uses_all_its_connections_does_not_affect_others(shop:
         assert (await posd.call("GET", "/health")).status == 200
         await payment.end()
         assert (await payment.get())["outcome"]["result"] == "canceled"
-    await down_to(posd.process.pid, before + 4)
+    await down_to(posd.pid, before + 4)
     assert await metric(posd, "connections_of_process") == reached
     assert not [item for item in posd.lines[line:] if item["event"] == "limit.reached"]
     assert not faults(posd)

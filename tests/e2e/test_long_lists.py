@@ -40,7 +40,7 @@ async def test_a_long_list_of_events_holds_little_memory_and_delays_no_other_cal
         filled.db.execute("COMMIT")
     await posd.start()
     assert posd.process is not None
-    pid, path = posd.process.pid, f"/transactions/{name(1)}"
+    pid, path = posd.pid, f"/transactions/{name(1)}"
     await get(posd.till_socket, path)
     before = resident_bytes(pid)
     forget_peak(pid)

@@ -15,15 +15,15 @@ from posd.storage.connection import connect_reader
 from posd.tls import issue
 from posd.tls.files import fingerprint
 from posd.upkeep.known_ca import REMEDY, KnownFingerprints, known
-from tests.e2e.conftest import CHARGE, some
+from tests.e2e.conftest import CHARGE
 from tests.e2e.test_backup import back_up
 from tests.e2e.test_backup import posd_command as command_of
 from tests.e2e.test_certificates import check, command, files, reloaded
 from tests.rig.commands import posd as posd_command
 from tests.rig.daemon import Daemon
 from tests.rig.shop import Shop
+from tests.rig.slow import named_quick
 from tests.rig.tables import there
-from tests.rig.webhooks import key_file
 
 
 @pytest_asyncio.fixture
@@ -155,9 +155,9 @@ TROUBLES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("trouble", some(TROUBLES, "missing", "damaged"))
+@pytest.mark.parametrize("trouble", named_quick(TROUBLES, ("missing", "damaged")))
 async def test_without_the_callback_key_posd_does_not_start_and_says_so(own: Shop, trouble: str) -> None:
-    daemon, key = own.daemon, key_file(own.daemon)
+    daemon, key = own.daemon, own.daemon.key
     waiting = await own.started()
     await daemon.kill()
     good = key.read_bytes()
@@ -178,9 +178,9 @@ async def test_without_the_callback_key_posd_does_not_start_and_says_so(own: Sho
     assert (await waiting.get())["outcome"]["result"] == "approved"
 
 
-@pytest.mark.parametrize("trouble", some(("missing", "damaged"), "missing"))
+@pytest.mark.parametrize("trouble", named_quick(("missing", "damaged"), ("missing",)))
 async def test_a_person_can_make_a_new_key(own: Shop, trouble: str) -> None:
-    daemon, key = own.daemon, key_file(own.daemon)
+    daemon, key = own.daemon, own.daemon.key
     code, _, said = await command_of(daemon, "restore", "--new-callback-key", "--operator", "Ana", "--yes")
     assert (code, "stop it first" in said) == (1, True)
     waiting = await own.started()

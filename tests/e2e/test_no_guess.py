@@ -15,12 +15,12 @@ from tests.rig.events import event
 from tests.rig.https import connect
 from tests.rig.shop import (
     QUIET,
+    Held,
     Payment,
     Shop,
     acknowledging,
     answering,
     hanging_up,
-    held,
     knowing,
     open_counters,
 )
@@ -56,7 +56,7 @@ async def test_replies_during_the_start_are_not_part_of_the_proof() -> None:
     async with open_counters(1, settings(settle=1, probe=False)) as [counter]:
         known = await pay_before(counter)
         payment = counter.payment()
-        counter.terminal.start = script = held(hanging_up)
+        counter.terminal.start = script = Held(hanging_up)
         counter.terminal.search = knowing(known, otherwise=NONE)
         counter.terminal.abort = NOTHING_RUNNING
         starting = asyncio.create_task(payment.put())
@@ -107,7 +107,7 @@ async def test_each_unusable_callback_causes_a_search_even_during_a_search(
 ) -> None:
     payment = await counter.started()
     card = event(payment.identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", payment.serial)
-    slow = held(knowing(card))
+    slow = Held(knowing(card))
     counter.terminal.search = slow
     asking = asyncio.create_task(payment.post("reconcile"))
     await slow.arrived.wait()
@@ -125,7 +125,7 @@ async def test_each_unusable_callback_causes_a_search_even_during_a_search(
 async def test_an_end_against_the_lifecycle_during_a_search_causes_another_search(counter: Shop) -> None:
     payment = await counter.started()
     await payment.approve(3)
-    slow = held(knowing(event(payment.identity, "APPROVAL_REQUESTED", "CARD_PRESENTED", payment.serial)))
+    slow = Held(knowing(event(payment.identity, "APPROVAL_REQUESTED", "CARD_PRESENTED", payment.serial)))
     counter.terminal.search = slow
     asking = asyncio.create_task(payment.post("reconcile"))
     await slow.arrived.wait()
@@ -155,7 +155,7 @@ async def test_a_payment_that_runs_after_all_gets_its_lease_again(counter: Shop)
 async def test_a_person_does_not_wait_for_hanging_terminals() -> None:
     extra = "[reconcile]\nfirst_event_grace_seconds = 0.2\n"
     async with open_counters(MAX_CALLS + 1, extra) as [*hanging, healthy]:
-        scripts = [held(NONE) for _ in hanging]
+        scripts = [Held(NONE) for _ in hanging]
         for counter, script in zip(hanging, scripts, strict=True):
             waiting = counter.payment()
             counter.terminal.start, counter.terminal.search = hanging_up, script

@@ -15,12 +15,13 @@ from posd.storage import StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import run_on_db_thread
 from posd.tls import issue
-from tests.e2e.conftest import CHARGE, some
+from tests.e2e.conftest import CHARGE
 from tests.rig.daemon import Daemon, toml
 from tests.rig.events import body
 from tests.rig.https import deliver
 from tests.rig.manager import manager, passed_socket
 from tests.rig.needs import needs
+from tests.rig.slow import named_quick
 from tests.rig.streams import Connection, ask
 from tests.rig.tables import there
 from tests.rig.terminal import ScriptedTerminal
@@ -124,7 +125,7 @@ def test_the_watchdog_interval_sets_the_pause_of_notifications(
     assert systemd.watchdog_pause() == expected
 
 
-@pytest.mark.parametrize("times", some((1, 4), 1))
+@pytest.mark.parametrize("times", named_quick((1, 4), (1,)))
 async def test_no_call_fails_in_restarts_on_a_passed_socket(home: Path, terminal: ScriptedTerminal, times: int) -> None:
     """Tills call without a pause. Each call uses a new connection. A till gets a response, or gets an error and repeats
     the call."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.rig.events import body, event
-from tests.rig.shop import Payment, Shop, acknowledging, answering, held, knowing
+from tests.rig.shop import Held, Payment, Shop, acknowledging, answering, knowing
 from tests.rig.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -87,7 +87,7 @@ async def test_a_repeated_release_does_not_free_the_next_payment(shop: Shop) -> 
 async def test_an_operator_cannot_decide_while_a_call_to_the_terminal_is_under_way(shop: Shop, call: str) -> None:
     word = BY_ANA | ({"result": "canceled"} if call == "resolve" else {})
     payment = shop.payment()
-    shop.terminal.start = script = held(acknowledging(payment.serial))
+    shop.terminal.start = script = Held(acknowledging(payment.serial))
     starting = asyncio.create_task(payment.put())
     await script.arrived.wait()
     reply = await payment.post(call, word, admin=True)
@@ -95,7 +95,7 @@ async def test_an_operator_cannot_decide_while_a_call_to_the_terminal_is_under_w
     script.release.set()
     assert (await starting).json["phase"] == "active"
 
-    shop.terminal.abort = script = held(answering(200))
+    shop.terminal.abort = script = Held(answering(200))
     aborting = asyncio.create_task(payment.post("abort"))
     await script.arrived.wait()
     assert (await payment.post(call, word, admin=True)).json["code"] == "call_outstanding"

@@ -16,7 +16,7 @@ from posd.printing.request import MAX_DOCUMENT_BYTES
 from tests.e2e.conftest import CHARGE
 from tests.rig.daemon import running
 from tests.rig.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one
-from tests.rig.shop import OFFLINE, hanging_up, held
+from tests.rig.shop import OFFLINE, Held, hanging_up
 from tests.rig.streams import ask, stream
 from tests.rig.terminal import scripted_terminal, taking_print
 from tests.rig.webhooks import attention, everything, faults
@@ -212,7 +212,7 @@ async def test_a_persons_decision_is_replaced_by_the_terminals_report(printer: P
 
 async def test_a_payment_runs_on_a_terminal_that_hangs_while_printing(printer: Printer) -> None:
     """A print job does not delay a payment, and a payment does not delay a print job."""
-    printer.terminal.print_start = hung = held(taking_print)
+    printer.terminal.print_start = hung = Held(taking_print)
     first = printer.job(start=hung)
     calling = asyncio.create_task(first.put())
     await hung.arrived.wait()
@@ -249,7 +249,7 @@ async def test_a_terminal_gets_one_job_at_a_time(printer: Printer) -> None:
 
 async def test_after_a_failed_connection_the_waiting_jobs_are_not_tried_one_by_one(printer: Printer) -> None:
     """The terminal disappears at the end of a job. posd tries one of the waiting jobs, and sends none."""
-    hung = held(hanging_up)
+    hung = Held(hanging_up)
     first = printer.job(start=one_by_one(hung, taking_print))
     calling = asyncio.create_task(first.put())
     await hung.arrived.wait()

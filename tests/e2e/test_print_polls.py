@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.rig.prints import EAGER, Job, Printer, knowing, one_by_one
-from tests.rig.shop import answering, hanging_up, held
+from tests.rig.shop import Held, answering, hanging_up
 from tests.rig.streams import stream
 from tests.rig.terminal import http, nowhere, taking_print
 from tests.rig.webhooks import faults
@@ -113,7 +113,7 @@ async def test_after_a_kill_between_acceptance_and_webhook_a_poll_finds_the_end(
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:
     """Return a job under way on a hanging terminal, and jobs that wait for this job. The intents of all jobs are
     recorded."""
-    printer.terminal.print_start = hung = held(taking_print)
+    printer.terminal.print_start = hung = Held(taking_print)
     first = printer.job(start=hung)
     behind = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(count)]
     missing = {job.identity for job in (first, *behind)}

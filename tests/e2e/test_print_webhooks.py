@@ -10,7 +10,7 @@ import pytest
 
 from tests.rig.https import connect, post
 from tests.rig.prints import SILENT, Printer, knowing
-from tests.rig.shop import held
+from tests.rig.shop import Held
 from tests.rig.terminal import Request, http
 from tests.rig.webhooks import attention, deliver, everything, faults, quarantined
 
@@ -118,7 +118,7 @@ async def test_an_interrupted_webhook_causes_a_poll(printer: Printer) -> None:
 @pytest.mark.slow
 async def test_a_webhook_that_the_disk_cannot_store_is_found_by_a_poll(printer: Printer) -> None:
     job = printer.job()
-    printer.terminal.print_poll = poll = held(knowing(job, status="COMPLETED"))
+    printer.terminal.print_poll = poll = Held(knowing(job, status="COMPLETED"))
     await job.started()
     with closing(sqlite3.connect(printer.daemon.database, isolation_level=None)) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
@@ -137,7 +137,7 @@ async def test_a_webhook_that_the_disk_cannot_store_is_found_by_a_poll(printer: 
 async def test_a_simultaneous_webhook_and_poll_give_one_end(printer: Printer) -> None:
     """The webhook arrives with another content while the reply to the poll is under way."""
     job = printer.job()
-    printer.terminal.print_poll = poll = held(knowing(job, status="FAILED", errorCode="E-7"))
+    printer.terminal.print_poll = poll = Held(knowing(job, status="FAILED", errorCode="E-7"))
     await job.started()
     assert (await job.call(b"no JSON")).status == 400  # an unusable webhook makes posd poll at once
     await poll.arrived.wait()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.rig.daemon import Daemon
 from tests.rig.events import FINALS, RESULTS, event
-from tests.rig.shop import Payment, Shop, acknowledging, answering, held, knowing, open_counters
+from tests.rig.shop import Held, Payment, Shop, acknowledging, answering, knowing, open_counters
 from tests.rig.streams import Connection
 from tests.rig.terminal import Request, Script
 from tests.rig.webhooks import attention
@@ -147,7 +147,7 @@ async def reconciling_by(payment: Payment) -> Connection:
 
 async def test_one_search_answers_all_simultaneous_calls(shop: Shop) -> None:
     payment = await shop.in_doubt()
-    shop.terminal.search = script = held(knowing(element(payment, "DECLINED")))
+    shop.terminal.search = script = Held(knowing(element(payment, "DECLINED")))
     asking = [await reconciling_by(payment)]
     await script.arrived.wait()
     asking += [await reconciling_by(payment) for _ in range(3)]

@@ -18,7 +18,7 @@ from tests.rig.events import body
 from tests.rig.https import deliver
 from tests.rig.manager import manager
 from tests.rig.prints import EAGER, Job, knowing
-from tests.rig.shop import held
+from tests.rig.shop import Held
 from tests.rig.tables import there
 from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 
@@ -139,7 +139,7 @@ async def test_a_call_to_a_terminal_that_a_reload_removes_gets_its_reply(
     posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     await reloaded(posd, terminal.toml + other.toml)
-    script = held(other.acknowledge)
+    script = Held(other.acknowledge)
     other.start = script
     calling = asyncio.create_task(charge(posd, "SN-OTHER"))
     await script.arrived.wait()

@@ -16,10 +16,10 @@ from tests.rig.daemon import Daemon
 from tests.rig.events import event
 from tests.rig.shop import (
     QUIET,
+    Held,
     Payment,
     Shop,
     answering,
-    held,
     knowing,
     nothing_to_correct,
     open_counters,
@@ -114,7 +114,7 @@ async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) 
 async def test_after_a_kill_before_a_search_about_an_unusual_final_posd_searches_once(counter: Shop) -> None:
     payment = await counter.started()
     await payment.approve(3)
-    counter.terminal.search = script = held(answering(200, b"[]"))
+    counter.terminal.search = script = Held(answering(200, b"[]"))
     assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
     await script.arrived.wait()
     await counter.daemon.kill()
@@ -151,7 +151,7 @@ async def test_a_removed_terminal_with_an_open_payment_does_not_prevent_a_start(
 async def test_a_stop_does_not_wait_for_a_search(counter: Shop) -> None:
     posd = counter.daemon
     payment = await counter.in_doubt()
-    counter.terminal.search = script = held(answering(200, b"[]"))
+    counter.terminal.search = script = Held(answering(200, b"[]"))
     reader, writer = await asyncio.open_unix_connection(str(posd.till_socket))
     writer.write(f"POST /v1/transactions/{payment.identity}/reconcile HTTP/1.1\r\nhost: posd\r\n\r\n".encode())
     till = Connection(reader, writer)

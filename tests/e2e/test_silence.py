@@ -9,12 +9,12 @@ import pytest_asyncio
 
 from tests.rig.events import APPROVED, event
 from tests.rig.shop import (
+    Held,
     Payment,
     Shop,
     acknowledging,
     answering,
     hanging_up,
-    held,
     knowing,
     nothing_to_correct,
     open_counters,
@@ -117,7 +117,7 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
     await on_the_way(payment, status)
     began = now()
     assert await payment.event(status, APPROVED[0][0]) == 200  # a late or repeated event ends the silence
-    counter.terminal.search = script = held(knowing(event(payment.identity, status, None, payment.serial)))
+    counter.terminal.search = script = Held(knowing(event(payment.identity, status, None, payment.serial)))
     document = await payment.until(lambda it: "stalled" in attention(it))
     assert (document["phase"], document["status"], document["next_step"]) == ("active", status, "wait")
     (silent,) = [item for item in await payment.history() if item["kind"] == "stalled"]

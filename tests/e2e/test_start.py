@@ -13,7 +13,7 @@ import pytest
 from posd.payments import journal
 from posd.payments.entries import Attempted
 from posd.terminals.attempt import Replied
-from tests.rig.shop import AMOUNT, Payment, Shop, acknowledging, answering, held
+from tests.rig.shop import AMOUNT, Held, Payment, Shop, acknowledging, answering
 from tests.rig.streams import Connection, ask
 from tests.rig.terminal import Request, http
 from tests.rig.webhooks import disk
@@ -118,7 +118,7 @@ async def test_the_reply_of_the_terminal_is_kept_verbatim(shop: Shop, status: in
 
 async def test_a_final_frees_the_terminal_only_after_the_call_has_returned(shop: Shop) -> None:
     payment = shop.payment()
-    shop.terminal.start = script = held(acknowledging(payment.serial))
+    shop.terminal.start = script = Held(acknowledging(payment.serial))
     running = asyncio.create_task(payment.put())
     await script.arrived.wait()
     assert await payment.event("TERMINAL_CANCELED") == 200
@@ -134,7 +134,7 @@ async def test_a_final_frees_the_terminal_only_after_the_call_has_returned(shop:
 @pytest.mark.parametrize("count", [2, 20])
 async def test_simultaneous_equal_calls_are_one_request(shop: Shop, count: int) -> None:
     payment = shop.payment()
-    shop.terminal.start = script = held(acknowledging(payment.serial))
+    shop.terminal.start = script = Held(acknowledging(payment.serial))
     running = [asyncio.create_task(payment.put()) for _ in range(count)]
     await script.arrived.wait()
     script.release.set()
@@ -158,7 +158,7 @@ async def test_the_503_to_a_repeated_call_does_not_say_that_nothing_was_sent(sho
 
 async def test_another_request_under_the_same_id_is_refused(shop: Shop) -> None:
     payment = shop.payment()
-    shop.terminal.start = script = held(acknowledging(payment.serial))
+    shop.terminal.start = script = Held(acknowledging(payment.serial))
     first = asyncio.create_task(payment.put(amount={"iva": 10.10, "subtotal_iva": 1}, metadata={"b": 1, "a": 2}))
     await script.arrived.wait()
     joined = asyncio.create_task(payment.put())
@@ -194,7 +194,7 @@ async def test_of_two_simultaneous_payments_on_one_terminal_one_is_refused(shop:
 
 async def test_a_till_that_hangs_up_changes_nothing(shop: Shop) -> None:
     payment = shop.payment()
-    shop.terminal.start = script = held(acknowledging(payment.serial))
+    shop.terminal.start = script = Held(acknowledging(payment.serial))
     content = json.dumps({"terminal": payment.serial, "amount": AMOUNT}).encode()
     _reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
     head = f"PUT /v1/transactions/{payment.identity} HTTP/1.1\r\nhost: posd\r\ncontent-length: {len(content)}\r\n\r\n"

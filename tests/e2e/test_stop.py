@@ -17,7 +17,7 @@ from tests.e2e.conftest import CHARGE
 from tests.rig import https
 from tests.rig.daemon import Daemon, running, toml
 from tests.rig.events import body
-from tests.rig.shop import held
+from tests.rig.shop import Held
 from tests.rig.terminal import ScriptedTerminal
 from tests.rig.waits import until
 
@@ -58,7 +58,7 @@ async def test_a_stop_drains_tills_streams_and_idle_terminals(posd: Daemon, term
     assert (await posd.call("PUT", f"/transactions/{waited_for}", CHARGE)).status == 201
     callback = terminal.requests[0].callback
     assert await https.deliver(callback, body(waited_for, "TERMINAL_CANCELED"), posd.ca) == 200
-    script = held(terminal.acknowledge)
+    script = Held(terminal.acknowledge)
     other.start = script
     asking = asyncio.create_task(posd.call("PUT", f"/transactions/{in_flight}", CHARGE))
     await script.arrived.wait()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from posd.base.limits import STREAMS_OF_PROCESS
-from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, posd_command
 from tests.rig.daemon import Daemon
 from tests.rig.senders import ask_on, crowd
 from tests.rig.shop import Shop
+from tests.rig.slow import named_quick
 from tests.rig.streams import Message, messages, stream, told
 
 #: Limit of a wait in seconds.
@@ -95,7 +95,7 @@ def documents(reader: Reader) -> list[Any]:
     return [message.json for message in reader.found]
 
 
-@pytest.mark.parametrize("times", some((1, 3), 1))
+@pytest.mark.parametrize("times", named_quick((1, 3), (1,)))
 async def test_the_feed_continues_over_many_restarts_without_a_gap_or_a_repeat(own: Shop, times: int) -> None:
     posd, signals = own.daemon, [signal.SIGTERM, signal.SIGKILL] * times
     plain, checked = Reader(posd.till_socket, "/feed"), Reader(posd.till_socket, "/feed?after=start")
@@ -201,7 +201,7 @@ async def test_the_feed_reports_what_retention_removed(own: Shop) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("count", some((100, THOUSAND), 100))
+@pytest.mark.parametrize("count", named_quick((100, THOUSAND), (100,)))
 async def test_a_thousand_simultaneous_streams_all_get_a_change(shop: Shop, count: int) -> None:
     posd = shop.daemon
     payment = await shop.started()

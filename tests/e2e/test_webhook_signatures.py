@@ -14,7 +14,7 @@ import pytest
 from tests.rig.daemon import Daemon, running
 from tests.rig.events import body, event
 from tests.rig.prints import SILENT, Job, knowing
-from tests.rig.shop import QUIET, Payment, Shop, held
+from tests.rig.shop import QUIET, Held, Payment, Shop
 from tests.rig.shop import knowing as found
 from tests.rig.streams import Reply
 from tests.rig.terminal import scripted_terminal
@@ -88,7 +88,7 @@ async def test_an_event_is_applied_only_with_the_right_signature_and_is_never_lo
 
     # The event has no signature, a signature of another body, or a signature with another secret. posd refuses and
     # keeps the event, and searches at once.
-    search = shops.signing.terminal.search = held(found(event(payment.identity, "APPROVAL", None, SIGNING)))
+    search = shops.signing.terminal.search = Held(found(event(payment.identity, "APPROVAL", None, SIGNING)))
     bodies = [body(payment.identity, "APPROVAL", None, SIGNING) for _ in range(3)]
     wrong = ["", hexadecimal(taken), hexadecimal(bodies[2], "another")]
     for content, headers in zip(bodies, wrong, strict=True):

@@ -14,11 +14,11 @@ import pytest
 import pytest_asyncio
 
 from posd.simulator import Simulator
-from tests.e2e.conftest import some
 from tests.rig.chains import FITS, Operation, approved, operation, stored
 from tests.rig.daemon import Daemon
 from tests.rig.shop import Shop, answering, hanging_up, nothing_to_correct
 from tests.rig.simulated import simulated
+from tests.rig.slow import named_quick
 from tests.rig.webhooks import disk, everything
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -116,7 +116,7 @@ async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("by", some(WAYS, "original"))
+@pytest.mark.parametrize("by", named_quick(WAYS, ("original",)))
 @pytest.mark.parametrize("text", CHAINS)
 async def test_a_chain_on_the_simulated_terminal_has_the_right_references(
     simulation: tuple[Daemon, Simulator], text: str, by: str

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 from hypothesis import strategies as st
 
-from posd.base import ids
 from posd.base.ids import Channel
 from tests.fuzz import seeds
 from tests.fuzz.mutation import bodies
@@ -16,7 +15,7 @@ from tests.fuzz.seeds import IDENTITY, PRINT_JOB
 from tests.fuzz.target import Case, beside
 from tests.rig.daemon import Daemon
 from tests.rig.https import connect, post, status_of
-from tests.rig.webhooks import chunked, disk, faults, key_file, quarantined, recorded
+from tests.rig.webhooks import address, chunked, faults, printed, quarantined, recorded
 
 #: Maximum duration of a call, and maximum time until posd admits a refused caller, in seconds.
 PATIENCE_SECONDS = 60.0
@@ -45,8 +44,7 @@ async def check(posd: Daemon, case: Case) -> None:
     channel, forged, method, size = Channel(case.given[0]), *case.given[1:]
     identity = str(uuid4())
     body = case.body.replace(IDENTITY.encode(), identity.encode()).replace(PRINT_JOB.encode(), identity.encode())
-    key = bytes.fromhex(key_file(posd).read_text().split()[0])
-    path = ids.path(channel, identity, ids.token(key, channel, identity))
+    path = address(posd, identity, channel)
     called = FORGED[forged](path) if forged else path
     status = await _deliver(posd, called, body, method, size)
     if forged or method != "POST":
@@ -58,7 +56,6 @@ async def check(posd: Daemon, case: Case) -> None:
         again = await _deliver(posd, path, body)
         assert again == status, "the repeated callback gets another reply"
         await _check_kept(posd, channel, identity, body, again, times=2)
-    assert posd.process is not None
     assert posd.process.returncode is None, "the daemon has ended"
     assert faults(posd) == []
 
@@ -106,11 +103,9 @@ async def _check_kept(posd: Daemon, channel: Channel, identity: str, body: bytes
 def _kept(posd: Daemon, channel: Channel, identity: str) -> tuple[list[bytes], list[bytes]]:
     """Return the accepted bodies of an id, and the refused bodies in quarantine."""
     refused = [body for _, body in quarantined(posd, identity)]
-    if channel is Channel.TRANSACTION:
-        return [body for _, body in recorded(posd, identity)], refused
-    with disk(posd) as db:
-        query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
-        return [bytes(row[0]) for row in db.execute(query, (identity,))], refused
+    if channel is Channel.PRINT:
+        return printed(posd, identity), refused
+    return [body for _, body in recorded(posd, identity)], refused
 
 
 #: Cases are mostly authentic callbacks, sent by POST in one piece.

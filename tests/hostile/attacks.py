@@ -17,6 +17,7 @@ from posd.base import limits
 from posd.config.schema import LEAST_BODY_BYTES
 from tests.hostile.shop import LONG_CHAIN, TYPE
 from tests.hostile.wire import HOST, PATIENCE, Attacker, Streams, client_hello, forged, head, trusting, whole
+from tests.rig.program import program
 
 #: Seconds between two bytes of slow senders.
 DRIP_SECONDS = 0.5
@@ -187,20 +188,10 @@ async def trick(attacker: Attacker) -> None:
 async def _renegotiate(attacker: Attacker) -> None:
     """Request another handshake in TLS 1.2 repeatedly, by `R` in openssl's own client."""
     source = attacker.random.choice(attacker.sources)
-    process = await asyncio.create_subprocess_exec(
-        *("openssl", "s_client", "-connect", f"127.0.0.1:{attacker.port}", "-bind", f"{source}:0", "-tls1_2"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await process.communicate(b"R\n" * 50)
-        attacker.counts["renegotiations asked for"] += 1
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    client = ("openssl", "s_client", "-connect", f"127.0.0.1:{attacker.port}", "-bind", f"{source}:0", "-tls1_2")
+    async with program(*client, stderr=asyncio.subprocess.STDOUT) as process, asyncio.timeout(PATIENCE):
+        await process.communicate(b"R\n" * 50)
+    attacker.counts["renegotiations asked for"] += 1
 
 
 @dataclass(frozen=True)

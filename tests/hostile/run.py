@@ -6,7 +6,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -19,6 +19,7 @@ from tests.hostile.attacks import ATTACKS, Attack
 from tests.hostile.shop import Shop, Till
 from tests.hostile.wire import BEGUN
 from tests.rig.figures import Figure
+from tests.rig.program import program
 from tests.rig.usage import EVERY_SECONDS, MIB, descriptors, metered, processor_seconds, resident_bytes
 
 #: Factor by which the till may wait longer than in the quiet time. The waits last milliseconds, so a cashier sees no
@@ -84,22 +85,17 @@ class Run:
         self._paid: set[str] = set()
         self._path = self._body = ""
 
-    @property
-    def _pid(self) -> int:
-        assert self._shop.daemon.process is not None
-        return self._shop.daemon.process.pid
-
     async def warm_up(self, seconds: float) -> None:
         """Pay until the daemon has loaded its modules, and capture a callback."""
         await self._pay(seconds)
         self._path, self._body = self._shop.captured()
-        self._first_mb = resident_bytes(self._pid) / MIB
+        self._first_mb = resident_bytes(self._shop.daemon.pid) / MIB
 
     async def attack(self, name: str, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
         """Measure a quiet time and then all attacks at once. If no quiet time was measured, the times are not
         judged.
         """
-        pid, daemon, attacks = self._pid, self._shop.daemon, [ATTACKS[name] for name in names]
+        pid, daemon, attacks = self._shop.daemon.pid, self._shop.daemon, [ATTACKS[name] for name in names]
         insider = any(attack.insider for attack in attacks)
         before = await self._pay(quiet_seconds) if quiet_seconds else None
         files, first_line, began = self._shop.files(), len(daemon.lines), monotonic()
@@ -166,34 +162,28 @@ class Run:
         """Run the attackers' processes for the block, after all have connected. Yield a dictionary. At the end the
         dictionary has the counts of the processes.
         """
-        running = [await self._attacker(name, number) for name in names for number in range(ATTACKS[name].processes)]
         counts = Counter[str]()
-        try:
+        async with AsyncExitStack() as stack:
+            running = [
+                await stack.enter_async_context(self._attacker(name, number))
+                for name in names
+                for number in range(ATTACKS[name].processes)
+            ]
             async with asyncio.timeout(BEGIN_SECONDS):
                 for process in running:
-                    assert process.stdout is not None
                     assert await process.stdout.readline() == BEGUN
             yield counts
             async with asyncio.timeout(END_SECONDS):
                 for output, _ in await asyncio.gather(*(process.communicate(b"") for process in running)):
                     counts.update(json.loads(output))
-        finally:
-            for process in running:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
 
-    async def _attacker(self, name: str, number: int) -> asyncio.subprocess.Process:
+    def _attacker(self, name: str, number: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
         attack, daemon = ATTACKS[name], self._shop.daemon
         network = 10 + list(ATTACKS).index(name)  # no attack may profit from an earlier attack
         addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
         fields = {"port": daemon.port, "sources": addresses[number :: attack.processes]}
         fields |= {"path": self._path, "body": self._body, "till_socket": str(daemon.till_socket)}
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.hostile.attacker", name, str(self._nice), json.dumps(fields)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        return program(sys.executable, "-m", "tests.hostile.attacker", name, str(self._nice), json.dumps(fields))
 
 
 async def _given_back(pid: int, most: int) -> None:

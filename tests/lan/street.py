@@ -1,7 +1,6 @@
 """A shop with a real network: posd on one machine, simulated terminals on others."""
 
 import asyncio
-import os
 import shutil
 import signal
 import sys
@@ -16,7 +15,7 @@ from uuid import uuid4
 from posd.tls import issue
 from posd.tls.files import TlsFiles
 from tests.lan.network import Machine, Switch, network
-from tests.rig.daemon import ANY_PORT, FAULTS, Daemon, toml
+from tests.rig.daemon import ANY_PORT, Daemon, living, toml
 from tests.rig.needs import find
 from tests.rig.program import PATIENCE_SECONDS, Server
 from tests.rig.shop import AMOUNT
@@ -71,23 +70,17 @@ def base_url(address: str) -> str:
 class Terminal(Server):
     """A simulated terminal as a process. The lines of its output are the ledger."""
 
-    def happened(self, kind: str, identity: str | None = None) -> list[dict[str, Any]]:
-        """Return the lines of this kind in the ledger, of one payment or of all payments."""
-        entries = [line for line in self.lines if line.get("kind") == kind]
-        return [line for line in entries if identity in (None, line.get("client_transaction_id"))]
-
-    async def happens(self, kind: str, identity: str, **fields: Any) -> None:
-        """Wait until the ledger has a line of this kind for a payment."""
-        wanted = {"kind": kind, "client_transaction_id": identity} | fields
-        await self.line(lambda line: wanted.items() <= line.items())
+    def of(self, **fields: Any) -> list[dict[str, Any]]:
+        """Return the lines of the ledger with these fields."""
+        return [line for line in self.lines if fields.items() <= line.items()]
 
     def freeze(self) -> None:
         """Stop the program (SIGSTOP). Its callers wait."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Continue the program."""
-        os.kill(self.pid, signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
 
 @dataclass
@@ -203,13 +196,14 @@ class Street:
         identity = await self.charge()
         await self.approved(identity)
         assert started(identity, *terminals) == [1, *(0 for _ in terminals[1:])]
-        await terminals[0].happens("attempt", identity, status="APPROVAL", result=200)
+        done = {"kind": "attempt", "client_transaction_id": identity, "status": "APPROVAL", "result": 200}
+        await terminals[0].record(**done)
         return identity
 
 
 def started(identity: str, *terminals: Terminal) -> list[int]:
     """Return the number of start requests that each terminal received."""
-    return [len(terminal.happened("start", identity)) for terminal in terminals]
+    return [len(terminal.of(kind="start", client_transaction_id=identity)) for terminal in terminals]
 
 
 @asynccontextmanager
@@ -235,10 +229,5 @@ async def open_street(
         config = toml(home, f'[[terminals]]\nserial = "{SERIAL}"\n', settings, discovery)
         config = config.replace(ANY_PORT, f"{listen}:8443")
         daemon = Daemon(home, config, entering=tuple(machine.command()))
-        issue.init(home / "state" / "tls", names=["localhost"], addresses=list(certified))
-        stack.push_async_callback(daemon.end)
-        if start:
-            await daemon.start()
+        await stack.enter_async_context(living(daemon, certified, start=start))
         yield Street(home, switch, machine, daemon, certificates, stack)
-    faults = [line for line in daemon.lines if line["event"] in FAULTS]
-    assert not faults, faults

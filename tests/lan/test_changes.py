@@ -45,7 +45,7 @@ async def test_during_a_payment_its_terminal_moves_and_another_terminal_gets_the
         await street.found_at(TERMINAL_LATER)
         await street.paid(terminal, other)
         assert started(identity, terminal, other) == [1, 0]
-        assert other.happened("start") == []
+        assert other.of(kind="start") == []
 
 
 @pytest.mark.parametrize("certified", [True, False], ids=["certified for both", "certificate renewed"])
@@ -83,7 +83,7 @@ async def test_links_fail_and_return_in_the_middle_of_payments() -> None:
             identity = await street.under_way(terminal)
             change(street, machine, "down")
             terminal.thaw()
-            await terminal.happens("final", identity)
+            await terminal.record(kind="final", client_transaction_id=identity)
             assert (await street.daemon.transaction(identity))["outcome"] is None, link
             change(street, machine, "up")
             await street.approved(identity)

@@ -11,11 +11,9 @@ V1 = Path(__file__).with_name("released") / "v1.json"
 
 def today() -> dict[str, Any]:
     """Return the present description."""
-    found: dict[str, Any] = json.loads(document())
-    return found
+    return json.loads(document())
 
 
 def read() -> dict[str, Any]:
     """Return the last released description."""
-    found: dict[str, Any] = json.loads(V1.read_text())
-    return found
+    return json.loads(V1.read_text())

@@ -1,14 +1,5 @@
 """Fixtures of the tests of a full disk and of a power loss."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from tests.e2e.conftest import home
 
-import pytest
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """Yield a new directory, with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        yield Path(directory)
+__all__ = ["home"]

@@ -84,10 +84,6 @@ class Street:
         self.note(lambda promises: promises.result(identity, outcome["result"]))
         return str(outcome["result"])
 
-    def faults(self) -> list[dict[str, Any]]:
-        """Return the log lines about faults of posd itself."""
-        return [line for line in self.posd.lines if line["event"] in ("posd.internal_error", "not json")]
-
 
 def bodies(identity: str, serial: str, statuses: Any = APPROVED, echo_bytes: int = 0) -> list[bytes]:
     """Return the bodies of a payment's events. The final event echoes `echo_bytes` of metadata."""

@@ -17,7 +17,7 @@ import pytest
 from tests.power.promises import Promises, failures
 from tests.power.street import DECLINED, Street, bodies, make_daemon, names
 from tests.rig.events import APPROVED
-from tests.rig.shop import acknowledging, answering, held
+from tests.rig.shop import Held, acknowledging, answering
 from tests.rig.terminal import Script, scripted_terminal
 from tests.rig.tmpfs import SmallDisk, small_disk
 
@@ -77,12 +77,12 @@ async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -
             )
             try:
                 yield shop
-                assert not shop.street.faults()
+                assert not shop.street.posd.faults
                 await posd.kill()
                 assert shop.failures() == []
                 await posd.start()
                 await nothing_is_forgotten(shop)
-                assert not shop.street.faults()
+                assert not shop.street.posd.faults
             finally:
                 if posd.process is not None:
                     await posd.stop()
@@ -162,7 +162,7 @@ async def test_an_abort_that_cannot_be_recorded_is_not_sent(shop: Shop) -> None:
 )
 async def test_a_reply_on_a_full_disk_is_recorded_when_there_is_space(shop: Shop, script: Script, phase: str) -> None:
     street, identity = shop.street, str(uuid4())
-    street.scripts["SN-0"] = holding = held(script)
+    street.scripts["SN-0"] = holding = Held(script)
     starting = asyncio.create_task(street.put(identity, "SN-0"))
     await holding.arrived.wait()
     shop.disk.fill()
@@ -194,13 +194,13 @@ async def test_after_a_kill_on_a_full_disk_posd_starts_when_there_is_space_and_k
     shop: Shop,
 ) -> None:
     street, identity = shop.street, str(uuid4())
-    street.scripts["SN-0"] = holding = held(acknowledging("SN-0"))
+    street.scripts["SN-0"] = holding = Held(acknowledging("SN-0"))
     starting = asyncio.create_task(street.put(identity, "SN-0"))
     await holding.arrived.wait()
     shop.disk.fill()
     holding.release.set()
     assert (await starting).json["phase"] == "starting"
-    assert not street.faults()
+    assert not street.posd.faults
     await street.posd.kill()
     code, said = await street.posd.cannot_start()
     assert code == 1
@@ -216,7 +216,7 @@ async def test_after_a_kill_on_a_full_disk_with_nothing_to_record_posd_starts_an
     known = await street.started("SN-0")
     shop.disk.fill()
     await is_refused(shop, refused, "SN-1")
-    assert not street.faults()
+    assert not street.posd.faults
     await street.posd.restart()
     assert (await street.put(known, "SN-0")).status == 200
     await is_refused(shop, refused, "SN-1")

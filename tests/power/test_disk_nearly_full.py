@@ -65,7 +65,7 @@ async def test_print_jobs_are_refused_first_then_payments_and_an_approval_is_sti
                 disk.free()
                 assert await printed(posd) == (201, None)
                 assert (await street.put(refused, "SN-2")).status == 201
-                assert not street.faults()
+                assert not street.posd.faults
             finally:
                 await posd.stop()
 

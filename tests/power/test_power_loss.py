@@ -78,7 +78,7 @@ async def recorded(home: Path) -> AsyncIterator[tuple[Street, Shim, Recording]]:
             yield street, shim, recording
         finally:
             await posd.stop()
-        assert not street.faults()
+        assert not street.posd.faults
         recording.operations = list(shim.operations())
         recording.files = files_in(state)
 
@@ -131,7 +131,7 @@ async def recording() -> AsyncIterator[Recording]:
             for number in range(ROUNDS):
                 await pay(street, random.choice(street.serials), random)
                 await asyncio.gather(*(pay(street, serial, random) for serial in street.serials))
-                assert not street.faults()
+                assert not street.posd.faults
                 if number == 0:
                     await street.posd.stop()
                     await street.posd.start()

@@ -15,7 +15,7 @@ from _pytest.mark import ParameterSet
 from tests.recipes.csharp import DOTNET, needs_csharp
 from tests.rig import forks
 from tests.rig.needs import PHP_CURL, needs, needs_paths
-from tests.rig.program import Command
+from tests.rig.program import Command, program
 
 RECIPES = Path(__file__).parents[2] / "docs" / "guides" / "recipes"
 
@@ -79,43 +79,37 @@ async def command(name: str, programs: Path) -> Sequence[str]:
     recipe = RECIPES / name
     match recipe.suffix:
         case ".go":  # `go run` would hide the exit code
-            program = programs / recipe.stem
-            if not program.exists():
-                await compile_go(recipe, program)
-            return (str(program),)
+            made = programs / recipe.stem
+            if not made.exists():
+                await compile_go(recipe, made)
+            return (str(made),)
         case ".java":  # `java Charge.java` compiles the source at every start, which takes two seconds
             if not (programs / f"{recipe.stem}.class").exists():
                 await _compile("javac", "-d", str(programs), str(recipe))
             return ("java", "-XX:TieredStopAtLevel=1", "-cp", str(programs), recipe.stem)
         case ".cs":
-            program = programs / f"{recipe.stem}.dll"
-            if not program.exists():
-                await _compile(sys.executable, "-m", "tests.recipes.csharp", str(recipe), str(program))
-            return (str(DOTNET), str(program))
+            made = programs / f"{recipe.stem}.dll"
+            if not made.exists():
+                await _compile(sys.executable, "-m", "tests.recipes.csharp", str(recipe), str(made))
+            return (str(DOTNET), str(made))
         case ending:
             _, before = TOOLS[ending]
             return (*before, str(recipe))
 
 
-async def compile_go(source: Path, program: Path) -> None:
+async def compile_go(source: Path, target: Path) -> None:
     """Compile a program of Go, which needs no library but Go's own."""
     environment = {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
     if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & os.environ.keys():
         # without this directory Go uses its own cache, and compiles its library once on each machine
-        environment["GOCACHE"] = str(program.parent / "cache")
-    await _compile("go", "build", "-o", str(program), str(source), **environment)
+        environment["GOCACHE"] = str(target.parent / "cache")
+    await _compile("go", "build", "-o", str(target), str(source), **environment)
 
 
 async def _compile(*command: str, **environment: str) -> None:
-    settings = os.environ | environment
-    process = await asyncio.create_subprocess_exec(*command, env=settings, stderr=asyncio.subprocess.PIPE)
-    try:
-        async with asyncio.timeout(COMPILING_SECONDS):
-            _, said = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    options = {"env": os.environ | environment, "stderr": asyncio.subprocess.STDOUT}
+    async with program(*command, **options) as process, asyncio.timeout(COMPILING_SECONDS):
+        said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
 
 

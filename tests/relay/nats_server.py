@@ -1,7 +1,6 @@
 """A real NATS server with JetStream, and the contents of the stream of all lanes."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -52,10 +51,6 @@ class NatsServer(Server):
     def reload(self) -> None:
         """Make the server reload its configuration."""
         self.send(signal.SIGHUP)
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to the server."""
-        os.kill(self.pid, number)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:

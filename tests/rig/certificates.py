@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from tests.rig.connections import shut
+from tests.rig.connections import serving
+from tests.rig.waits import until
 
 NOW = datetime.now(UTC)
 LONG_AGO, YESTERDAY = NOW - timedelta(days=30), NOW - timedelta(days=1)
@@ -95,7 +96,6 @@ class Recorder:
     received: list[bytes] = field(default_factory=list)
     port: int = 0
     _open: int = 0
-    _quiet: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def base_url(self) -> str:
@@ -104,34 +104,24 @@ class Recorder:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read until the client closes or a head is complete."""
         self._open += 1
-        self._quiet.clear()
         data = bytearray()
         with suppress(OSError):
             while b"\r\n\r\n" not in data and (part := await reader.read(65536)):
                 data += part
-        writer.close()
         self.received.append(bytes(data))
         self._open -= 1
-        if not self._open:
-            self._quiet.set()
 
     async def quiet(self) -> None:
         """Wait until no connection is open."""
-        if self._open:
-            async with asyncio.timeout(60):
-                await self._quiet.wait()
+        await until(lambda: not self._open)
 
 
 @asynccontextmanager
 async def recording(context: ssl.SSLContext) -> AsyncIterator[Recorder]:
     """Run a recorder on loopback for the block."""
     recorder = Recorder()
-    server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0, ssl=context)
-    recorder.port = server.sockets[0].getsockname()[1]
-    try:
+    async with serving(recorder.serve, tls=context) as recorder.port:
         yield recorder
-    finally:
-        await shut(server)
 
 
 @dataclass(frozen=True)

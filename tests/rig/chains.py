@@ -11,7 +11,7 @@ from uuid import uuid4
 from tests.rig.events import event
 from tests.rig.shop import AMOUNT, Payment, Shop
 from tests.rig.streams import Reply
-from tests.rig.terminal import Request, http
+from tests.rig.terminal import Request, acknowledgement, http
 from tests.rig.webhooks import disk
 
 #: Operation -> path on the LAN. In the cloud the path has the serial before `async` (terminal API, Calls).
@@ -64,14 +64,8 @@ AT = "2026-11-20T10:42:03.120Z"
 async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
     """Script of a terminal that accepts any operation and echoes the whole request (terminal API, Acknowledgement)."""
     kind = next(name for name, path in PATHS.items() if path.rpartition("/")[2] == request.path.rpartition("/")[2])
-    echo = {
-        "event_id": str(uuid4()),
-        "status": "TERMINAL_ACKNOWLEDGED",
-        "previous_status": "",
-        "operation": {**request.json, "type": kind},
-        "terminal": {"model": "M", "wifiMac": "00:00", "room": "", "terminal_id": "1"},
-    }
-    writer.write(http(200, json.dumps(echo).encode()))
+    echo = {"event_id": str(uuid4()), "operation": {**request.json, "type": kind}, "terminal": {"model": "M"}}
+    writer.write(http(200, acknowledgement(request, "", **echo)))
 
 
 @dataclass

@@ -52,7 +52,6 @@ def parse(words: list[str]) -> None:
         if not rest:
             return
         name, found, rest = command.resolve_command(ctx, rest)
-        assert found is not None
         command = found
         try:
             ctx = command.make_context(name, rest, parent=ctx)

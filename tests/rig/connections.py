@@ -2,8 +2,8 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -39,6 +39,19 @@ class Connections:
             writer.transport.abort()
         for writer in left:
             await _gone(writer)
+
+
+@asynccontextmanager
+async def serving(
+    serve: Serve, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve connections for the block. Yield the port."""
+    connections = Connections(serve)
+    server = await asyncio.start_server(connections, host, port, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        await connections.close(server)
 
 
 async def shut(*servers: asyncio.Server) -> None:

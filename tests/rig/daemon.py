@@ -5,7 +5,7 @@ import fcntl
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from tests.rig import forks
 from tests.rig.described import described
 from tests.rig.events import APPROVED, body
 from tests.rig.faketime import remove_shared_memory
+from tests.rig.home import Home
 from tests.rig.https import deliver
 from tests.rig.leftovers import OWNER, owner
 from tests.rig.ports import reserve
@@ -33,7 +34,7 @@ FAULTS = ("posd.internal_error", NOT_JSON, "not printable")
 
 
 @dataclass
-class Daemon(Output):
+class Daemon(Home, Output):
     """One posd with its files. `config`: the configuration as TOML."""
 
     directory: Path
@@ -53,24 +54,13 @@ class Daemon(Output):
     _owner: str = field(default_factory=owner)
 
     @property
-    def ca(self) -> Path:
-        return self.directory / "state" / "tls" / "ca.crt"
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
-    def till_socket(self) -> Path:
-        return self.directory / "run" / "till.sock"
-
-    @property
-    def admin_socket(self) -> Path:
-        return self.directory / "run" / "admin.sock"
-
-    @property
-    def database(self) -> Path:
-        return self.directory / "state" / "posd.db"
-
-    @property
-    def config_file(self) -> Path:
-        return self.directory / "config.toml"
+    def faults(self) -> list[dict[str, Any]]:
+        """Log lines about a fault of posd itself."""
+        return [line for line in self.lines if line["event"] in FAULTS]
 
     async def start(self, *, wait: bool = True) -> None:
         """Start the process. With `wait`, wait until the daemon reports its start. Raise AssertionError with the log if
@@ -117,12 +107,6 @@ class Daemon(Output):
             yield
         finally:
             transport.resume_reading()
-
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end. Return the exit code."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        return await self.ended()
 
     async def ended(self) -> int:
         """Wait until the process has ended after a signal of the test. Return the exit code. A second SIGTERM would
@@ -239,16 +223,20 @@ path = "{directory}/state/posd.db"
 
 
 @asynccontextmanager
-async def living(daemon: Daemon) -> AsyncIterator[None]:
-    """Run a created daemon for the block. Check at the end that the log has no internal errors."""
-    issue.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    await daemon.start()
+async def living(
+    daemon: Daemon, addresses: Sequence[str] = ("127.0.0.1",), *, start: bool = True
+) -> AsyncIterator[None]:
+    """Run a created daemon for the block, with a certificate for these addresses. Check at the end that the log has no
+    internal errors. Without `start` the test starts the daemon itself.
+    """
+    issue.init(daemon.directory / "state" / "tls", names=["localhost"], addresses=addresses)
     try:
+        if start:
+            await daemon.start()
         yield
     finally:
         await daemon.end()
-    faults = [line for line in daemon.lines if line["event"] in FAULTS]
-    assert not faults, faults
+    assert not daemon.faults, daemon.faults
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from posd.base.ids import Channel
 from tests.rig.daemon import Daemon, running
 from tests.rig.streams import Reply
 from tests.rig.terminal import PATIENCE_SECONDS, Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
-from tests.rig.webhooks import address, deliver, disk
+from tests.rig.webhooks import address, deliver, printed
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
 
@@ -106,9 +106,7 @@ class Job:
     @property
     def kept(self) -> list[bytes]:
         """Stored bodies of the job's webhooks."""
-        with disk(self.daemon) as db:
-            query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
-            return [row[0] for row in db.execute(query, (self.identity,))]
+        return printed(self.daemon, self.identity)
 
 
 @dataclass

@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -72,8 +72,17 @@ class Output:
 
     async def log_line(self, event: str, after: int = 0, **fields: Any) -> dict[str, Any]:
         """Wait for a line with this event and these fields, from line number `after` on."""
-        wanted = {"event": event} | fields
-        return await self.line(lambda line: wanted.items() <= line.items(), after)
+        return await self.record(after, event=event, **fields)
+
+    async def record(self, after: int = 0, **fields: Any) -> dict[str, Any]:
+        """Wait for a line with these fields, from line number `after` on."""
+        return await self.line(lambda line: fields.items() <= line.items(), after)
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End the process with a signal. Return the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        return await self.ended()
 
     async def whole(self) -> None:
         """Wait until all output of an ended process has been read."""
@@ -105,11 +114,18 @@ class Command(Output):
         assert fault or "Traceback" not in self.text, self.text
         return code
 
-    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End the command with a signal. Return the exit code."""
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        return await self.ended()
+
+@asynccontextmanager
+async def program(*command: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program for the block, with its input and output in pipes. Kill a program that still runs at the end."""
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    process = await asyncio.create_subprocess_exec(*command, **pipes | options)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 @dataclass
@@ -147,6 +163,10 @@ class Server(Output):
     def pid(self) -> int:
         """Id of the server's process."""
         return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the server."""
+        os.kill(self.pid, number)
 
     async def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """If the server runs, end it with a signal."""

@@ -14,25 +14,18 @@ from pathlib import Path
 from posd.base.limits import CONNECTIONS_OF_PROCESS
 from tests.rig.streams import Connection
 
-#: Maximum of descriptors in one message (SCM_MAX_FD is 253).
-_PIECE = 200
-#: Program that connects this many times, passes the sockets, and runs until its input ends.
+#: Program that connects this many times, passes each socket, and runs until its input ends.
 _PROGRAM = """
 import os, socket, sys
-path, count, channel, uid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+path, (count, channel, uid) = sys.argv[1], map(int, sys.argv[2:])
 if uid >= 0:
     os.setgroups([])
     os.setuid(uid)
-channel = socket.socket(fileno=channel)
-for first in range(0, count, 200):
-    found = []
-    for _ in range(min(200, count - first)):
-        found.append(socket.socket(socket.AF_UNIX))
-        found[-1].connect(path)
-    socket.send_fds(channel, [b"x"], [item.fileno() for item in found])
-    for item in found:
-        item.close()
-channel.close()
+with socket.socket(fileno=channel) as passing:
+    for _ in range(count):
+        with socket.socket(socket.AF_UNIX) as made:
+            made.connect(path)
+            socket.send_fds(passing, [b"x"], [made.fileno()])
 sys.stdin.read()
 """
 
@@ -48,21 +41,15 @@ def process(path: Path, count: int, uid: int = -1) -> Iterator[list[socket.socke
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)) as running:
         theirs.close()
         try:
-            while len(found) < count:
-                found += _sockets(ours)
+            for _ in range(count):
+                _, (number,), _, _ = socket.recv_fds(ours, 1, 1)  # fails if the process could not connect
+                found.append(socket.socket(fileno=number))
             yield found
         finally:
             ours.close()
             for item in found:
                 item.close()
             running.stdin.close()
-
-
-def _sockets(channel: socket.socket) -> list[socket.socket]:
-    data, descriptors, _, _ = socket.recv_fds(channel, 1, _PIECE)
-    if not data:
-        raise AssertionError("the process could not connect")
-    return [socket.socket(fileno=number) for number in descriptors]
 
 
 @contextmanager
@@ -78,6 +65,6 @@ def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> I
 
 async def ask_on(connection: socket.socket, path: str, headers: str = "") -> Connection:
     """Send a GET on a connection without waiting for the response. The caller closes the connection."""
-    reader, writer = await asyncio.open_unix_connection(sock=connection.dup())
-    writer.write(f"GET /v1{path} HTTP/1.1\r\nhost: posd\r\n{headers}\r\n".encode())
-    return Connection(reader, writer)
+    opened = Connection(*await asyncio.open_unix_connection(sock=connection.dup()))
+    opened.send("GET", f"/v1{path}", headers)
+    return opened

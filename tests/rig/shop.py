@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -205,18 +205,13 @@ class Held:
     """
 
     then: Script
-    arrived: asyncio.Event
-    release: asyncio.Event
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, request: Request, writer: asyncio.StreamWriter) -> None:
         self.arrived.set()
         await self.release.wait()
         await self.then(request, writer)
-
-
-def held(then: Script) -> Held:
-    """Return a script that waits before it runs this script."""
-    return Held(then, asyncio.Event(), asyncio.Event())
 
 
 @asynccontextmanager

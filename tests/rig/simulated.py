@@ -1,6 +1,6 @@
 """A daemon with simulated terminals."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -85,6 +85,12 @@ def undelivered(ledger: Ledger) -> set[str]:
     """Return the ids of the events that a terminal will still deliver."""
     over = {line["event_id"] for line in (*ledger.of("attempt", retry_in_seconds=None), *ledger.of("dropped"))}
     return {line["event_id"] for line in ledger.of("event")} - over
+
+
+async def settled(ledger: Ledger, holds: Callable[[], bool]) -> None:
+    """Wait until a condition is true, checked at each line of a terminal's ledger."""
+    while not holds():
+        await ledger.next(lambda _entry: True)
 
 
 def public(daemon: Daemon) -> dict[str, str]:

@@ -42,6 +42,12 @@ class Connection:
     #: Whether the response has a body.
     body: bool = True
 
+    def send(self, method: str, path: str, headers: str = "", content: bytes | None = None) -> None:
+        """Send a request without waiting for the response. Each line of `headers` ends with CRLF."""
+        length = "" if content is None else f"content-length: {len(content)}\r\n"
+        head = f"{method} {quote(path, IN_PATH)} HTTP/1.1\r\nhost: posd\r\n{headers}{length}\r\n"
+        self.writer.write(head.encode("latin-1") + (content or b""))
+
     async def reply(self) -> tuple[int, Any]:
         """Wait for the response. Return the status and the JSON body."""
         answer = await self.answer()
@@ -69,11 +75,9 @@ async def ask(
     socket: Path, path: str, headers: str = "", *, base: str = "/v1", method: str = "GET", content: bytes | None = None
 ) -> Connection:
     """Send a request for a path below `base` on a new connection, without waiting for the response."""
-    reader, writer = await asyncio.open_unix_connection(str(socket))
-    length = "" if content is None else f"content-length: {len(content)}\r\n"
-    head = f"{method} {base}{quote(path, IN_PATH)} HTTP/1.1\r\nhost: posd\r\n{headers}{length}\r\n"
-    writer.write(head.encode("latin-1") + (content or b""))
-    return Connection(reader, writer, method != "HEAD")
+    connection = Connection(*await asyncio.open_unix_connection(str(socket)), method != "HEAD")
+    connection.send(method, f"{base}{path}", headers, content)
+    return connection
 
 
 #: Limit of a call in seconds. A fault can delay the daemon.

@@ -2,7 +2,6 @@
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -48,14 +47,9 @@ def chunked(content: bytes, size: int = 16_000) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
-def key_file(posd: Daemon) -> Path:
-    """Path of the key of all callback tokens."""
-    return posd.directory / "state" / "callback.key"
-
-
 def address(posd: Daemon, identity: str, channel: Channel = Channel.TRANSACTION) -> str:
     """Return the path of the callback URL of an id, computed with the daemon's key."""
-    key = bytes.fromhex(key_file(posd).read_text().split()[0])
+    key = bytes.fromhex(posd.key.read_text().split()[0])
     return ids.path(channel, identity, ids.token(key, channel, identity))
 
 
@@ -83,6 +77,13 @@ def recorded(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
     with disk(posd) as db:
         query = "SELECT verdict, body FROM events WHERE client_transaction_id = ? ORDER BY seq"
         return db.execute(query, (identity,)).fetchall()
+
+
+def printed(posd: Daemon, identity: str) -> list[bytes]:
+    """Return the stored bodies of a print job's webhooks."""
+    with disk(posd) as db:
+        query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
+        return [row[0] for row in db.execute(query, (identity,))]
 
 
 def quarantined(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -96,10 +97,6 @@ class Inside:
 @asynccontextmanager
 async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Inside]:
     """Build the parts. The terminal's address is configured, or announced."""
-
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     async with scripted_terminal(home, ports=2) as terminal:
         address = f'base_url = "{terminal.base_url}"\n'
         (home / "config.toml").write_text(
@@ -110,7 +107,7 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
         fleet, turns = Fleet(config.terminals, config.profiles), PrintTurns()
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        parts = ServiceParts(store, fleet, now)
+        parts = ServiceParts(store, fleet, partial(datetime.now, UTC))
         payments = Payments(parts, urls, UTC, ApprovalChecks("", lambda: True))
         aborts = Aborts(parts)
         printing = Printing(parts, urls, turns)

@@ -9,7 +9,7 @@ import pytest
 from posd.base.problems import Problem
 from posd.printing import start as printing_module
 from posd.printing.rows import derive, difference
-from tests.rig.shop import held
+from tests.rig.shop import Held
 from tests.rig.tables import there
 from tests.rig.terminal import PATIENCE_SECONDS, taking_print
 from tests.services.inside import RECEIPT, Inside, composed
@@ -23,7 +23,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
 
 async def test_a_full_queue_refuses_jobs_and_says_so(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printing_module, "MAX_WAITING", 3)
-    inside.terminal.print_start = hung = held(taking_print)
+    inside.terminal.print_start = hung = Held(taking_print)
     calls = [await inside.behind(f"job-{number}") for number in range(3)]
     with pytest.raises(Problem) as full:
         await inside.printing.start("job-3", RECEIPT)
@@ -36,7 +36,7 @@ async def test_a_full_queue_refuses_jobs_and_says_so(inside: Inside, monkeypatch
 
 
 async def test_a_waiting_job_is_sent_to_the_terminals_present_address(inside: Inside) -> None:
-    inside.terminal.print_start = hung = held(taking_print)
+    inside.terminal.print_start = hung = Held(taking_print)
     first = await inside.behind("job-1")
     await asyncio.wait_for(hung.arrived.wait(), PATIENCE_SECONDS)
     waiting = await inside.behind("job-2")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from posd.payments.reconcile import CallTurns, always
+from tests.rig.connections import serving
 from tests.services.test_reconciler import asking, some_turns
 
 
@@ -30,9 +31,8 @@ class Mute:
 async def mute() -> AsyncIterator[Mute]:
     """Run the terminal for the block."""
     terminal = Mute()
-    server = await asyncio.start_server(terminal.serve, "127.0.0.1", 0)
-    terminal.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
+    async with serving(terminal.serve) as port:
+        terminal.url = f"http://127.0.0.1:{port}"
         yield terminal
 
 

@@ -12,9 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
+from tests.rig.streams import Reply
 from tests.simulation.bank import Truth, refusals
 from tests.simulation.habits import drawn
-from tests.simulation.http import Reply
 from tests.simulation.part import Part, new_id
 from tests.simulation.plan import SOON
 

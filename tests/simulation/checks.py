@@ -5,9 +5,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.rig.events import FINALS
+from tests.rig.streams import Reply
 from tests.simulation.bank import Truth
 from tests.simulation.ends import EndChecks, member, rank, status_of
-from tests.simulation.http import Reply
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Line

@@ -15,9 +15,9 @@ from posd.base.times import parse_iso
 from posd.payments.model import LONG_WAIT
 from tests.rig.events import FINALS, RESULTS
 from tests.rig.judge import RULES, row_faults
+from tests.rig.streams import Reply
 from tests.simulation import machine
 from tests.simulation.bank import Truth
-from tests.simulation.http import Reply
 
 if TYPE_CHECKING:
     from tests.simulation.chain import Link

@@ -4,33 +4,19 @@ This module shares no code with the daemon. A response that is not HTTP is a fau
 """
 
 import asyncio
-import json
 import math
 import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Any, Final
 
+from tests.rig.streams import Reply
 from tests.simulation.network import End, Network
 
 _LENGTH: Final = re.compile(r"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 #: Kind, id and data of a message of a stream.
 Take = Callable[[str, str, bytes], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One HTTP response."""
-
-    status: int
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The decoded JSON body."""
-        return json.loads(self.body)
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
@@ -68,7 +54,7 @@ class Client:
             first, body = await _message(self._reader)
         except EOFError as error:
             raise ConnectionResetError("closed") from error
-        return Reply(int(first[1]), body)
+        return Reply(int(first[1]), {}, body)
 
 
 async def call_once(

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.rig.events import FINALS, RESULTS
-from tests.simulation.http import Reply, Stream, call_once
+from tests.rig.streams import Reply
+from tests.simulation.http import Stream, call_once
 from tests.simulation.part import Part
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from posd.base.times import iso
 from tests.rig.events import FINALS, body
+from tests.rig.streams import Reply
 from tests.simulation.bank import Truth
 from tests.simulation.chain import PATHS
 from tests.simulation.ends import status_of
 from tests.simulation.habits import Habit
-from tests.simulation.http import Client, Reply, call_once
+from tests.simulation.http import Client, call_once
 from tests.simulation.part import Part, new_id
 
 if TYPE_CHECKING:

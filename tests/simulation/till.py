@@ -11,8 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.rig.streams import Reply
 from tests.simulation.chain import Chain, Link
-from tests.simulation.http import Client, Reply, Stream, call_once
+from tests.simulation.http import Client, Stream, call_once
 from tests.simulation.part import Part, new_id, within
 from tests.simulation.plan import Sale
 

@@ -18,8 +18,9 @@ import trustme
 from posd.simulator import Settings, Simulator
 from tests.rig.certificates import Leaf, issued
 from tests.rig.chains import PATHS
-from tests.rig.connections import Connections
+from tests.rig.connections import serving
 from tests.rig.https import read_head
+from tests.rig.waits import until
 
 CHARGE = PATHS["charge"]
 SEARCH = "/terminal/v1/transaction_search_online"
@@ -52,9 +53,6 @@ class Receiver:
     silent: bool = False
     deliveries: list[Delivery] = field(default_factory=list)
     port: int = 0
-    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _server: asyncio.Server | None = None
-    _connections: Connections = field(init=False)
 
     @property
     def url(self) -> str:
@@ -64,39 +62,23 @@ class Receiver:
     def statuses(self) -> list[str]:
         return [delivery.event["status"] for delivery in self.deliveries]
 
-    async def open(self, context: ssl.SSLContext) -> None:
-        self._connections = Connections(self._connected)
-        self._server = await asyncio.start_server(self._connections, "127.0.0.1", self.port, ssl=context)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        assert self._server is not None
-        await self._connections.close(self._server)
-
     async def wait_for(self, count: int) -> list[Delivery]:
-        async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(lambda: len(self.deliveries) >= count)
+        await until(lambda: len(self.deliveries) >= count)
         return self.deliveries
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
-            await self._answer_one(reader, writer)
-
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        _, headers = read_head(await reader.readuntil(b"\r\n\r\n"))
-        raw = await reader.readexactly(int(headers["content-length"]))
-        event = json.loads(raw, parse_float=Decimal)
-        self.deliveries.append(Delivery(headers, raw, event))
-        async with self._changed:
-            self._changed.notify_all()
-        if self.silent:
-            await reader.read()  # the receiver sends no reply, and the terminal times out
-            return
-        status = self.answer(event)
-        if status is not None:
-            location = f"location: {self.location}\r\n" if self.location else ""
-            writer.write(f"HTTP/1.1 {status} X\r\n{location}content-length: 0\r\nconnection: close\r\n\r\n".encode())
-            await writer.drain()
+            _, headers = read_head(await reader.readuntil(b"\r\n\r\n"))
+            raw = await reader.readexactly(int(headers["content-length"]))
+            event = json.loads(raw, parse_float=Decimal)
+            self.deliveries.append(Delivery(headers, raw, event))
+            if self.silent:
+                await reader.read()  # the receiver sends no reply, and the terminal times out
+            elif (status := self.answer(event)) is not None:
+                location = f"location: {self.location}\r\n" if self.location else ""
+                head = f"HTTP/1.1 {status} X\r\n{location}content-length: 0\r\nconnection: close\r\n\r\n"
+                writer.write(head.encode())
+                await writer.drain()
 
 
 @pytest.fixture(scope="session")
@@ -121,9 +103,8 @@ def server_tls(pem: dict[str, Path]) -> ssl.SSLContext:
 @pytest.fixture
 async def receiver(server_tls: ssl.SSLContext) -> AsyncIterator[Receiver]:
     hook = Receiver()
-    await hook.open(server_tls)
-    yield hook
-    await hook.close()
+    async with serving(hook.serve, tls=server_tls) as hook.port:
+        yield hook
 
 
 @pytest.fixture
@@ -169,8 +150,7 @@ class Till:
         transaction = answer.json()["operation"]["client_transaction_id"]
         await self.terminal.ledger.wait_for("final", client_transaction_id=transaction)
         (event,) = json.loads((await self.search(transaction)).content, parse_float=str, parse_int=str)
-        found: dict[str, Any] = event
-        return found
+        return event
 
     async def search(self, transaction: str) -> httpx2.Response:
         return await self.post(json.dumps({"client_transaction_id": transaction}).encode(), SEARCH)

@@ -14,7 +14,7 @@ from posd.cli.simulate import simulate as command
 from posd.simulator.scenario import CHOICE, payments, prints
 from tests.rig.signing import Signer
 from tests.simulator.conftest import CHARGE, PATIENCE, request
-from tests.simulator.processes import simulate, until
+from tests.simulator.processes import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +74,8 @@ async def test_a_code_from_a_file_is_used_and_never_shown(tmp_path: Path) -> Non
         taken = await client.post(url, content=signed.content, headers=signed.headers)
         assert set(taken.json()) == {"data"}
         assert json.loads(signed.read(taken.content))["status"] == "TERMINAL_ACKNOWLEDGED"
-        await until(process, "final")
+        await process.record(kind="final")
         assert (await client.post(url, json=request())).status_code == 401
-        refused = await until(process, "unauthorized")
+        refused = await process.record(kind="unauthorized")
     assert (refused["path"], refused["reason"]) == (CHARGE, "the header Authorization is missing")
     assert "a-secret-code" not in ledger.read_text()

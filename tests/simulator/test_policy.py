@@ -21,7 +21,7 @@ from posd.simulator.clock import VirtualClock
 from posd.simulator.delivery import Poster, QueuedEvent, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.network import client_context
-from tests.rig.connections import Connections
+from tests.rig.connections import serving
 from tests.rig.ports import reserve
 from tests.simulator.conftest import Receiver, Script
 
@@ -310,12 +310,8 @@ async def failing(behaviour: Behaviour, context: ssl.SSLContext | None) -> Async
         with suppress(OSError, asyncio.IncompleteReadError):
             await behaviour(reader, writer)
 
-    connections = Connections(connected)
-    server = await asyncio.start_server(connections, "127.0.0.1", 0, ssl=context)
-    try:
-        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
-    finally:
-        await connections.close(server)
+    async with serving(connected, tls=context) as port:
+        yield f"https://127.0.0.1:{port}/hook"
 
 
 async def assert_retried(post: Delivering, url: str, word: str, **fields: Any) -> None:

@@ -12,7 +12,7 @@ from click import unstyle
 from posd.cli.simulator_screen import as_words
 from tests.rig.ports import reserve
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
-from tests.simulator.processes import lines_of, simulate, until
+from tests.simulator.processes import simulate
 
 
 def left_in(directory: Path) -> list[Path]:
@@ -31,7 +31,7 @@ async def test_without_configuration_it_makes_its_own_certificate_and_leaves_not
         async with trusting(ready["ca_file"]) as client:
             answer = await client.post(ready["base_url"] + CHARGE, json=request(metadata={"scenario": "decline"}))
             assert answer.json()["terminal"]["serialNumber"] == "SN-9"
-            assert (await until(process, "final"))["status"] == "DECLINED"
+            assert (await process.record(kind="final"))["status"] == "DECLINED"
             began = time.monotonic()  # the client's connection is idle and still open
             assert await process.stop() == 0
             assert time.monotonic() - began < 15
@@ -50,7 +50,7 @@ async def test_after_a_kill_it_keeps_its_certificate_and_delivers_its_pending_ev
         pinned = (tmp_path / "state" / "tls" / "server.crt").read_bytes()
         async with trusting(ready["ca_file"]) as client:
             await client.post(ready["base_url"] + CHARGE, json=request(events_webhook_url=receiver.url))
-        await until(process, "event", status="APPROVAL")
+        await process.record(kind="event", status="APPROVAL")
         await process.stop(signal.SIGKILL)
     assert '"kind":"final"' in ledger.read_text()
     receiver.deliveries.clear()
@@ -86,6 +86,7 @@ async def test_several_terminals_have_directories_and_ledgers_by_serial(tmp_path
         for line in ready:
             charge = f"{line['base_url']}/terminal/v1/async/charge"
             assert (await client.post(charge, json={"client_transaction_id": "x"})).status_code == 422
-            await until(process, "start", serial=line["serial"])
-    assert [len(lines_of(ledgers / name, "start")) for name in ("SN-1.jsonl", "%2E%2E%2FSN%2F2.jsonl")] == [1, 1]
+            await process.record(kind="start", serial=line["serial"])
+    files = [(ledgers / name).read_text() for name in ("SN-1.jsonl", "%2E%2E%2FSN%2F2.jsonl")]
+    assert [text.count('"kind":"start"') for text in files] == [1, 1]
     assert {path.name for path in (tmp_path / "state").iterdir()} == {"SN-1", "%2E%2E%2FSN%2F2"}

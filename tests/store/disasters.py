@@ -13,6 +13,7 @@ from posd.records.witness import StartedPayment
 from posd.storage import backup
 from posd.storage.connection import connect_reader
 from posd.upkeep.restore import Restore, RestorePlan
+from tests.rig.home import Home
 from tests.rig.tables import there
 from tests.store.filled import MORNING
 
@@ -22,25 +23,17 @@ BACKUP_KEY = b"b" * 32
 
 
 @dataclass
-class State:
+class State(Home):
     """A state directory with a database, a lock and a key, and a backup in another folder."""
 
-    home: Path
-
-    @property
-    def database(self) -> Path:
-        return self.home / "state" / "posd.db"
-
-    @property
-    def key(self) -> Path:
-        return self.home / "state" / "callback.key"
+    directory: Path
 
     @property
     def copy(self) -> Path:
-        return self.home / "backup.db"
+        return self.directory / "backup.db"
 
     def restore(self, file: Path | None = None, *ids: StartedPayment, without: bool = False) -> RestorePlan:
-        with Restore(self.database, self.home / "state" / "posd.db.lock", self.key, NOON) as restoring:
+        with Restore(self.database, self.database.with_name("posd.db.lock"), self.key, NOON) as restoring:
             named = {item.client_transaction_id: item for item in ids}
             prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None, named)
             restoring.commit()

@@ -63,7 +63,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
 
 def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
     """Record these entries for a job. A string stands for a webhook with that status."""
-    job = job_of(filled, identity)
+    job = there(rows.get(filled.db, identity))
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
         job = rows.record(WriteTransaction(filled.db), job, entry, filled.now())
@@ -82,8 +82,3 @@ def orphan(filled: Filled, identity: str) -> PrintJob:
     job = rebuild(read_webhook(body), identity, filled.now())
     rows.begin(WriteTransaction(filled.db), job, "orphan")
     return rows.record(WriteTransaction(filled.db), job, Called(body), filled.clock)
-
-
-def job_of(filled: Filled, identity: str) -> PrintJob:
-    """Return the stored job."""
-    return there(rows.get(filled.db, identity))

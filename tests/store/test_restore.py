@@ -192,7 +192,7 @@ def crash(state: State) -> tuple[Filled, State]:
     """
     filled = Filled(open_database(state.database))
     run_a_day(filled, state)
-    crashed = State(state.home / "crashed")
+    crashed = State(state.directory / "crashed")
     shutil.copytree(state.database.parent, crashed.database.parent)
     shutil.copy(state.copy, crashed.copy)
     filled.db.close()
@@ -228,9 +228,9 @@ def test_a_terminal_keeps_its_present_holder(state: State, damaged: bool) -> Non
 
     Both databases have an open payment on one terminal, and a released payment on another.
     """
-    with filling(state.home / "other.db") as other:
+    with filling(state.directory / "other.db") as other:
         mine = other.pay(1, OPEN)
-        backup.write(state.home / "other.db", state.copy, [BACKUP_KEY], "at", lambda: False)
+        backup.write(state.directory / "other.db", state.copy, [BACKUP_KEY], "at", lambda: False)
     with filling(state.database) as filled:
         filled.known.clear()
         db = filled.db
@@ -534,15 +534,15 @@ def refused(state: State, file: Path | None = None) -> str:
 
 
 def test_a_file_that_is_not_a_backup_is_refused(backed_up: State) -> None:
-    text = backed_up.home / "text"
+    text = backed_up.directory / "text"
     text.write_text("hello")
-    other = backed_up.home / "other.db"
+    other = backed_up.directory / "other.db"
     with closing(sqlite3.connect(other)) as db:
         db.execute("CREATE TABLE t (a)")
     assert "no backup of posd" in refused(backed_up, text)
     assert "no database of posd" in refused(backed_up, other)
-    assert "there is no file" in refused(backed_up, backed_up.home / "nowhere")
-    assert "there is no file" in refused(backed_up, backed_up.home)
+    assert "there is no file" in refused(backed_up, backed_up.directory / "nowhere")
+    assert "there is no file" in refused(backed_up, backed_up.directory)
     assert "is the database itself" in refused(backed_up, backed_up.database)
 
 
@@ -571,7 +571,7 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
 
 def test_a_cancelled_restore_leaves_nothing_behind(backed_up: State) -> None:
     before = backed_up.names()
-    restoring = Restore(backed_up.database, backed_up.home / "state" / "posd.db.lock", backed_up.key, NOON)
+    restoring = Restore(backed_up.database, backed_up.directory / "state" / "posd.db.lock", backed_up.key, NOON)
     with restoring:
         restoring.prepare(backed_up.copy, lambda *_: None, {})
     assert backed_up.names() - before == {"posd.db.lock"} | {
@@ -699,9 +699,9 @@ def restoring(state: State) -> list[str]:
         "    restore.prepare(backup, lambda *_: None, takeover.read_id_list(ids.open('rb')))\n"
         "    restore.commit()\n"
     )
-    ids = state.home / "lane.ids"
+    ids = state.directory / "lane.ids"
     ids.write_text(f"{name(1)}\n{name(77)}\n")
-    files = (state.database, state.home / "state" / "posd.db.lock", state.key, state.copy, ids)
+    files = (state.database, state.directory / "state" / "posd.db.lock", state.key, state.copy, ids)
     return [sys.executable, "-c", script, *map(str, files)]
 
 
@@ -746,9 +746,9 @@ def test_a_kill_at_any_point_loses_no_id(state: State, point: str, again: str) -
 
 def test_a_second_restore_at_the_same_time_is_refused(backed_up: State) -> None:
     with (
-        Restore(backed_up.database, backed_up.home / "state" / "posd.db.lock", backed_up.key, NOON),
+        Restore(backed_up.database, backed_up.directory / "state" / "posd.db.lock", backed_up.key, NOON),
         pytest.raises(StoreError, match="another restore"),
     ):
         backed_up.restore()
     with pytest.raises(UnusableFile):
-        backed_up.restore(backed_up.home)
+        backed_up.restore(backed_up.directory)

@@ -158,7 +158,6 @@ class Machine:
         return ["sh", "-c", f'{entering}; exec "$@"', "sh", *command, "--keep-unit", *words]
 
     def _up(self) -> bool:
-        assert self._nspawn is not None
         assert self._nspawn.poll() is None, (
             f"systemd-nspawn ended:\n{self._console.read_text(errors='replace')[-2000:]}"
         )
@@ -168,7 +167,6 @@ class Machine:
 
     def power_off(self) -> None:
         """Shut the machine down in order. If the machine does not end, kill the machine and raise AssertionError."""
-        assert self._nspawn is not None
         self.run("systemctl", "poweroff", check=False)
         try:
             self._nspawn.wait(120)
@@ -179,7 +177,6 @@ class Machine:
 
     def cut_power(self) -> None:
         """Kill all processes of the machine at once."""
-        assert self._nspawn is not None
         os.kill(self._leader, signal.SIGKILL)
         self._nspawn.wait(60)
         self._gone()

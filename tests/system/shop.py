@@ -73,10 +73,9 @@ def charge(machine: Machine, amount: str, *options: str) -> dict[str, Any]:
     """Pay as a till does, as a user of the group posd-till. Return the transaction."""
     done = machine.run("posd", "charge", amount, "--json", *options, user="till", check=False)
     try:
-        document: dict[str, Any] = json.loads(done.stdout)
+        return json.loads(done.stdout)
     except ValueError:
         raise AssertionError(f"posd charge: exit code {done.returncode}\n{done.stdout}{done.stderr}") from None
-    return document
 
 
 def paid(machine: Machine, *options: str) -> None:

@@ -1,18 +1,13 @@
 """The network on which terminals are discovered."""
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import AsyncIterator
 
 import pytest
 from zeroconf.asyncio import AsyncZeroconf
 
+from tests.e2e.conftest import home
 
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """Yield a directory whose path is short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        yield Path(directory)
+__all__ = ["home"]
 
 
 @pytest.fixture

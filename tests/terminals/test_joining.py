@@ -16,7 +16,7 @@ from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.rig.daemon import toml
-from tests.rig.shop import AMOUNT, held
+from tests.rig.shop import AMOUNT, Held
 from tests.rig.terminal import scripted_terminal
 
 
@@ -28,7 +28,7 @@ async def test_a_second_call_during_the_start_of_an_id_joins_that_start(tmp_path
     home, identity = tmp_path, str(uuid4())
     hurdle = threading.Event()
     async with scripted_terminal(home) as terminal:
-        terminal.start = script = held(terminal.acknowledge)
+        terminal.start = script = Held(terminal.acknowledge)
         (home / "config.toml").write_text(toml(home, terminal.toml))
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")

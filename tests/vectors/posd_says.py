@@ -133,10 +133,6 @@ def _search_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _abort_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"answer": judge_abort(_attempt(given))}
-
-
 def _job() -> PrintJob:
     return PrintJob(print_job_id="job-1042", **COMMON)
 
@@ -263,17 +259,13 @@ def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
     return _request(given, print_requests.read_print, body, "document")
 
 
-def _search_request(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"request": {"text": request_body(given["client_transaction_id"]).decode()}}
-
-
 #: kind of vector -> posd's result. Addresses, and refusals because of a fleet, a merchant or a size, are tested with
 #: the listener itself: see test_listener.py.
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "transaction-event": _transaction_event,
     "start-reply": _start_reply,
     "search-reply": _search_reply,
-    "abort-reply": _abort_reply,
+    "abort-reply": lambda given: {"answer": judge_abort(_attempt(given))},
     "print-webhook": _print_webhook,
     "print-start-reply": _print_start_reply,
     "print-poll-reply": _print_poll_reply,
@@ -281,5 +273,5 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "callback-token": _callback_token,
     "start-request": _start_request,
     "print-request": _print_request,
-    "search-request": _search_request,
+    "search-request": lambda given: {"request": {"text": request_body(given["client_transaction_id"]).decode()}},
 }

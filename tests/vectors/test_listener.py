@@ -15,8 +15,7 @@ import pytest_asyncio
 from posd.base.ids import Channel, path, token
 from posd.base.json_types import decode
 from posd.payments.wire import read_event
-from posd.tls import issue
-from tests.rig.daemon import Daemon, toml
+from tests.rig.daemon import Daemon, living, toml
 from tests.rig.https import connect
 from tests.rig.prints import SILENT
 from tests.rig.shop import QUIET
@@ -59,14 +58,8 @@ async def world(merchant: str = "") -> AsyncIterator[World]:
             config = toml(home, terminal.toml + others, extra)
             config = config.replace("[webhooks]\n", f"[webhooks]\nmax_body_bytes = {MAX_BODY_BYTES}\n")
             daemon = Daemon(home, config, environment={"CREDENTIALS_DIRECTORY": str(home / "credentials")})
-            issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-            await daemon.start()
-            try:
+            async with living(daemon):
                 yield World(daemon, terminal)
-            finally:
-                await daemon.stop()
-    strange = [line for line in daemon.lines if line["event"] in ("posd.internal_error", "not json")]
-    assert strange == []
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -23,8 +23,10 @@ from posd.tls.files import files_in
 from tests.rig.certificates import Leaf
 from tests.rig.command_lines import parse
 from tests.rig.commands import Done, posd
+from tests.rig.connections import serving
 from tests.rig.counter import in_thread
 from tests.rig.daemon import Daemon, toml
+from tests.rig.home import Home
 from tests.rig.ports import reserve
 from tests.store.filled import filling
 
@@ -65,15 +67,9 @@ class Terminal:
     @contextmanager
     def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
         """Listen for the block."""
-        with in_thread(self._listening(host, port)):
+        tls = self.leaf.context() if self.secure else None
+        with in_thread(serving(self._reply, host, port, tls=tls)) as (self.port, _):
             yield self
-
-    @asynccontextmanager
-    async def _listening(self, host: str, port: int) -> AsyncIterator[None]:
-        context = self.leaf.context() if self.secure else None
-        async with await asyncio.start_server(self._reply, host, port, ssl=context) as server:
-            self.port = server.sockets[0].getsockname()[1]
-            yield
 
     async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -82,26 +78,22 @@ class Terminal:
                 date = format_datetime(datetime.now(UTC) + self.ahead, usegmt=True)
                 reply = ("HTTP/1.1 404 Not Found", f"Date: {date}", "Content-Length: 0", "Connection: close", "\r\n")
                 writer.write("\r\n".join(reply).encode())
-        writer.close()
 
 
 @dataclass
-class SetUp:
+class SetUp(Home):
     """All files of one stopped posd in a directory. Tests can break these files. `config`: the TOML that `doctor`
     writes.
     """
 
-    home: Path
+    directory: Path
     terminal: Terminal
     port: int
     config: str = ""
     metrics: int = 0
 
     def __post_init__(self) -> None:
-        self.file = self.home / "config.toml"
-        self.state = self.home / "state"
-        self.database = self.state / "posd.db"
-        self.key = self.state / "callback.key"
+        self.state = self.directory / "state"
         self.tls = files_in(self.state / "tls")
 
     def change(self, old: str, new: str) -> None:
@@ -111,18 +103,18 @@ class SetUp:
 
     def findings(self, code: int = STOPPED) -> list[Found]:
         """Write the configuration and run doctor. Check the exit code. Return the findings."""
-        self.file.write_text(self.config)
+        self.config_file.write_text(self.config)
         return self.findings_as_written(code)
 
     def findings_as_written(self, code: int = STOPPED) -> list[Found]:
         """Run doctor with the present configuration file."""
-        done = posd("doctor", "--json", config=self.file)
+        done = posd("doctor", "--json", config=self.config_file)
         assert (done.returncode, done.stderr) == (code, ""), done.stdout
         return read(done)
 
     def check(self) -> tuple[int, list[tuple[str, str]]]:
         """Run `posd config check` with the present file. Return the exit code, and file and key of each problem."""
-        done = posd("config", "check", "--json", config=self.file)
+        done = posd("config", "check", "--json", config=self.config_file)
         document = done.document
         assert document["ok"] == (not document["problems"])
         assert all(one["reason"] and one["cure"] for one in document["problems"])
@@ -150,14 +142,13 @@ def read(done: Done) -> list[Found]:
 
 @asynccontextmanager
 async def running(setup: SetUp) -> AsyncIterator[Daemon]:
-    """Run posd on the set-up for the block."""
-    daemon = Daemon(setup.home, setup.config)
+    """Run posd on the set-up for the block. A test may kill posd."""
+    daemon = Daemon(setup.directory, setup.config)
     await daemon.start()
     try:
         yield daemon
     finally:
-        if daemon.process is not None:  # a test may have killed posd
-            await daemon.stop()
+        await daemon.end()
 
 
 def entry(terminal: Terminal, serial: str = SERIAL) -> str:

@@ -114,7 +114,7 @@ def terminal_for(*addresses: str, names: tuple[str, ...] = ()) -> Cause:
 
 def own_pair(setup: SetUp, *_: object, address: str = "127.0.0.1") -> TlsFiles:
     """Configure a pair of the shop's own PKI."""
-    made = issue.init(setup.home / "own", names=["localhost"], addresses=[address])
+    made = issue.init(setup.directory / "own", names=["localhost"], addresses=[address])
     setup.change("[database]", f'certificate = "{made.certificate}"\nprivate_key = "{made.private_key}"\n[database]')
     return made
 
@@ -231,11 +231,11 @@ def cause(name: str, setup: SetUp, stack: ExitStack, monkeypatch: pytest.MonkeyP
             short.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
         if name in CAUSES:
             CAUSES[name](setup, stack)
-    known = {"home": setup.home, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
+    known = {"home": setup.directory, "state": setup.state, "port": setup.port, "metrics": setup.metrics}
     known["url"] = setup.terminal.base_url
     if fault.unit is not None:
-        known["units"] = units = unit_directory(setup.home, monkeypatch)
-        write_unit(units, setup.file, fault.unit.format_map(known))
+        known["units"] = units = unit_directory(setup.directory, monkeypatch)
+        write_unit(units, setup.config_file, fault.unit.format_map(known))
     if fault.change is not None:
         old, new = fault.change
         setup.change(old.format_map(known), new.format_map(known))
@@ -249,18 +249,18 @@ def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch:
     """`posd config check` also names a fault that keeps posd from starting. The named commands repair the fault."""
     fault = FAULTS[name]
     if fault.root:  # doctor finds the user of posd by the owner of the state directory
-        setup.file.write_text(setup.config)
-        for path in (setup.home, *setup.home.rglob("*")):
+        setup.config_file.write_text(setup.config)
+        for path in (setup.directory, *setup.directory.rglob("*")):
             os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
     with ExitStack() as stack:
         known = cause(name, setup, stack, monkeypatch)
         found = setup.findings()
-        before = traces(setup.home)
+        before = traces(setup.directory)
         code, problems = setup.check()
-        assert traces(setup.home) == before
+        assert traces(setup.directory) == before
         starts = fault.key in (None, "metrics.textfile") or fault.unit is not None  # a unit concerns only systemd
         if not starts and setup.state.stat().st_uid == os.geteuid():
-            code_of_start, _ = asyncio.run(Daemon(setup.home, setup.config).cannot_start())
+            code_of_start, _ = asyncio.run(Daemon(setup.directory, setup.config).cannot_start())
             assert code_of_start in (1, 2), "posd also names the fault at its start"
     subject = fault.subject.format_map(known)
     told = failures(found)
@@ -273,9 +273,9 @@ def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch:
     assert fault.words.format_map(known) in one["meaning"]
     assert (bool(one["todo"]), bool(one["commands"])) == (True, True)
     assert (one["key"] if one["refused"] else None) == fault.key
-    assert (code, problems) == ((0, []) if fault.key is None else (2, [(str(setup.file), fault.key)]))
+    assert (code, problems) == ((0, []) if fault.key is None else (2, [(str(setup.config_file), fault.key)]))
     if fault.key is not None:
-        assert (one["file"], one["line"] is not None) == (str(setup.file), fault.key != "")
+        assert (one["file"], one["line"] is not None) == (str(setup.config_file), fault.key != "")
     if fault.cured:
         setup.cure(one["commands"])
         assert failures(setup.findings_as_written()) == []
@@ -293,7 +293,9 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
     assert "confirm it if it is right" in lacking["todo"], "posd may distrust a clock that is right"
     assert re.search(r"its clock is 36.* [dh] ahead of", terminal["meaning"])
     assert f"; it has {(datetime.now().astimezone() + timedelta(days=365)):%d %b %Y}" in terminal["meaning"]
-    assert lacking["commands"] == posd["commands"] == terminal["commands"] == [f"posd --config {setup.file} clock"]
+    assert (
+        lacking["commands"] == posd["commands"] == terminal["commands"] == [f"posd --config {setup.config_file} clock"]
+    )
 
 
 @pytest.mark.parametrize(("clock", "status"), [("ok", "failure"), ("degraded", "ok")])
@@ -427,7 +429,7 @@ async def refused_payment(daemon: Daemon) -> None:
 async def test_doctor_changes_nothing(setup: SetUp, state: str) -> None:
     """After a kill, the last commit is in the WAL. doctor must read the WAL without a checkpoint."""
     async with AsyncExitStack() as stack:
-        setup.file.write_text(setup.config)
+        setup.config_file.write_text(setup.config)
         if state != "stopped":
             daemon = await stack.enter_async_context(running(setup))
             await refused_payment(daemon)
@@ -435,10 +437,10 @@ async def test_doctor_changes_nothing(setup: SetUp, state: str) -> None:
             await daemon.kill()
         wal = [path.stat().st_size for path in setup.state.glob("*-wal")]
         assert state == "running" or (bool(wal), all(wal)) == (state == "killed", True)
-        before = traces(setup.home)
+        before = traces(setup.directory)
         found = setup.findings_as_written(0 if state == "running" else STOPPED)
         setup.check()
-        after = traces(setup.home)
+        after = traces(setup.directory)
     assert any("no damage found" in one["meaning"] for one in found)
     if state == "running":  # connections share this memory, and mark their reads in this memory
         shared = str(setup.database.with_name("posd.db-shm"))
@@ -449,8 +451,8 @@ async def test_doctor_changes_nothing(setup: SetUp, state: str) -> None:
 @pytest.mark.slow
 def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
     setup.key.chmod(0o644)
-    setup.file.write_text(setup.config)
-    seen = posd_on_terminal("--config", str(setup.file), "doctor", socket=setup.home / "none.sock")
+    setup.config_file.write_text(setup.config)
+    seen = posd_on_terminal("--config", str(setup.config_file), "doctor", socket=setup.directory / "none.sock")
     assert (seen.returncode, seen.fits()) == (STOPPED, True)
     lines = [line.rstrip() for line in seen.screen.split("\n")]
     for check in CHECKS.values():
@@ -464,15 +466,15 @@ def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
 async def test_a_missing_or_broken_configuration_is_a_failure_and_doctor_reports_what_it_can(setup: SetUp) -> None:
     """doctor finds the running posd by the named socket. doctor also reports that the next start would fail."""
     (missing,) = failures(setup.findings_as_written())
-    assert (missing["check"], missing["subject"]) == ("configuration", str(setup.file))
+    assert (missing["check"], missing["subject"]) == ("configuration", str(setup.config_file))
     async with running(setup):
         for line, text in ((3, "[discovery]\nenabled = false\n[webhook]\n"), (1, "[webhooks\n")):
-            setup.file.write_text(text)
-            done = posd("doctor", "--json", config=setup.file, socket=setup.home / ADMIN_SOCKET)
+            setup.config_file.write_text(text)
+            done = posd("doctor", "--json", config=setup.config_file, socket=setup.directory / ADMIN_SOCKET)
             (failed, *_), checked = failures(read(done)), {(one["check"], one["status"]) for one in read(done)}
             assert (done.returncode, ("daemon", "ok") in checked) == (1, True)
-            assert (failed["check"], failed["file"], failed["line"]) == ("configuration", str(setup.file), line)
-            assert failed["commands"][0].endswith(f"editor +{line} {setup.file}")
+            assert (failed["check"], failed["file"], failed["line"]) == ("configuration", str(setup.config_file), line)
+            assert failed["commands"][0].endswith(f"editor +{line} {setup.config_file}")
     (failed,) = failures(found := setup.findings_as_written())
     assert (failed["check"], {"daemon", "clock"} <= {one["check"] for one in found}) == ("configuration", True)
 
@@ -498,7 +500,7 @@ def test_terminals_without_tls_with_a_pin_or_with_another_name_are_ok(setup: Set
 @pytest.mark.parametrize("whole", [True, False], ids=["whole chain", "leaf alone"])
 def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: SetUp, whole: bool) -> None:
     leaf = trustme.CA().create_child_ca().issue_cert("127.0.0.1")
-    certificate, key = setup.home / "shop.crt", setup.home / "shop.key"
+    certificate, key = setup.directory / "shop.crt", setup.directory / "shop.key"
     for part in leaf.cert_chain_pems if whole else leaf.cert_chain_pems[:1]:
         part.write_to_path(certificate, append=True)
     leaf.private_key_pem.write_to_path(key)
@@ -529,7 +531,7 @@ def test_a_public_url_that_cannot_be_reached_from_here_is_a_warning(setup: SetUp
 def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
     setup: SetUp, hangs: bool, words: str
 ) -> None:
-    setup.file.write_text(setup.config)
+    setup.config_file.write_text(setup.config)
     over = threading.Event()
 
     def checking(_: DoctorContext) -> Findings:
@@ -538,7 +540,7 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
             raise ZeroDivisionError("nothing")
         over.wait()
 
-    shop = DoctorContext(setup.file, load(setup.file), ())
+    shop = DoctorContext(setup.config_file, load(setup.config_file), ())
     first, second = examine("odd", DoctorCheck("An odd thing", checking, 2.5 if hangs else 60), shop)
     over.set()
     assert (first.subject, first.status, second.subject, second.status) == ("first", "ok", "An odd thing", "failure")
@@ -550,10 +552,10 @@ def test_a_hanging_or_failed_check_is_reported_and_its_earlier_findings_count(
 def test_a_nearly_full_disk_is_a_failure(setup: SetUp, tmp_path: Path) -> None:
     """The state directory is a small disk. Only processes in the test's namespace see the disk."""
     kept = shutil.copytree(setup.state, tmp_path / "kept")
-    setup.file.write_text(setup.config)
+    setup.config_file.write_text(setup.config)
     with small_disk(tmp_path, setup.state, "300m") as disk:
         shutil.copytree(kept, disk.files, dirs_exist_ok=True)
-        command = [str(disk.python), "-m", "posd", "--config", str(setup.file), "doctor", "--json"]
+        command = [str(disk.python), "-m", "posd", "--config", str(setup.config_file), "doctor", "--json"]
 
         def failed() -> list[Found]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -595,7 +597,7 @@ async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> Non
     async with running(setup):
         told = [one for one in setup.findings(0) if one["subject"] == "payments"]
     assert {(one["check"], one["status"], *one["commands"]) for one in told} == {
-        ("daemon", "warning", f"posd --config {setup.file} list --attention")
+        ("daemon", "warning", f"posd --config {setup.config_file} list --attention")
     }
 
 
@@ -609,7 +611,7 @@ async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) 
     setup.terminal.directory.chmod(0o755)  # the CA for the terminals is not secret
     async with running(setup):
         lines = ("doctor --json", "config check --json", "doctor")
-        said, config_check, piped = (posd_as_nobody(setup.file, line) for line in lines)
+        said, config_check, piped = (posd_as_nobody(setup.config_file, line) for line in lines)
     assert (said.returncode, said.stderr) == (0, "")
     assert failures(said.document) == []
     told = {one["subject"]: one["meaning"] for one in said.document}
@@ -617,18 +619,18 @@ async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) 
         assert "nobody may not read" in told[subject]
     assert "posd reports: valid for" in told[str(setup.tls.certificate)]
     assert "posd answers with its certificate" in told[f"127.0.0.1:{setup.port}"]
-    assert "nobody may use it; its group is nogroup" in told[str(setup.home / ADMIN_SOCKET)]
+    assert "nobody may use it; its group is nogroup" in told[str(setup.directory / ADMIN_SOCKET)]
     checked = config_check.document
     assert (checked["ok"], checked["problems"]) == (True, [])
     assert f"not checked: nobody may not read {setup.tls.private_key}" in str(checked["notes"])
     (line,) = (line for line in piped.lines if line.startswith("warning\tnot checked\tnobody\t"))
-    assert line.endswith(f"sudo posd --config {setup.file} doctor")
+    assert line.endswith(f"sudo posd --config {setup.config_file} doctor")
 
 
 async def test_a_hanging_daemon_is_not_reported_as_stopped(setup: SetUp) -> None:
     async with running(setup) as daemon:
         for socket in ("admin.sock", "till.sock"):
-            (setup.home / "run" / socket).unlink()
+            (setup.directory / "run" / socket).unlink()
         (told,) = of(setup.findings_as_written(1), "daemon")
         assert (told["status"], f"process {there(daemon.process).pid}" in told["meaning"]) == ("failure", True)
 
@@ -647,7 +649,7 @@ def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
     """A missing key is added to the section of the terminal. A wrong key is corrected in place."""
     section = next(part for part in setup.config.split("[[terminals]]\n")[1:] if SERIAL in part).partition("[")[0]
     setup.change(f"[[terminals]]\n{section}", "")
-    further = setup.home / "config.d" / "10-terminals.toml"
+    further = setup.directory / "config.d" / "10-terminals.toml"
     further.parent.mkdir()
     rows = [line for line in section.splitlines() if line and not line.startswith("base_url")]
     further.write_text("\n".join(["# the shop's", "[[terminals]]", *rows, "[discovery]", "enabled = false", ""]))
@@ -740,19 +742,19 @@ async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(set
 
 @pytest.mark.slow
 async def test_mdns_finds_terminals_while_posd_does_not_run_and_names_those_that_it_does_not_find(setup: SetUp) -> None:
-    serial, state = f"SN-{setup.port}", setup.home / "simulated"  # a serial that no other test announces
+    serial, state = f"SN-{setup.port}", setup.directory / "simulated"  # a serial that no other test announces
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.change(f'serial = "{SERIAL}"', 'serial = "SN-CONFIGURED"')
     for more in (serial, "SN-GONE"):
         setup.config += f'[[terminals]]\nserial = "{more}"\nca_file = "{setup.terminal.ca}"\n'
-    setup.file.write_text(setup.config)
+    setup.config_file.write_text(setup.config)
     state.mkdir()
     made = files_in(setup.terminal.directory)
     pair = {"certificate": made.certificate, "private_key": made.private_key}
     terminal = Simulator(Settings(state=state, serial=serial, mdns_interfaces=("127.0.0.1",), **pair))
     async with terminal, asyncio.timeout(PATIENCE):
         while True:  # multicast packets are sometimes lost, and an announcement takes over a second
-            found = read(await asyncio.to_thread(posd, "doctor", "--json", config=setup.file))
+            found = read(await asyncio.to_thread(posd, "doctor", "--json", config=setup.config_file))
             if len(failures(found)) == 1:
                 break
     told = {one["subject"]: one for one in of(found, "terminal")}

@@ -1,4 +1,4 @@
-"""Write docs/reference/scenarios.md from the scenario files."""
+"""Write the rows of docs/reference/scenarios.md from the scenario files."""
 
 from tests.catalogue.document import DOCUMENT, document
 

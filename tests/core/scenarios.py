@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
-from posd.base.json_types import decoded
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
 from posd.payments.model import Result, Transaction
-from posd.payments.wire import StartAcknowledgement, TransactionEvent, read_acknowledgement, read_event
+from posd.payments.wire import read_event
 from posd.records.model import Phase
 from tests.rig.events import body
 
@@ -16,6 +15,8 @@ IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 
 ACK, CARD, REQUESTED = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"
 CANCELED, REJECTED = "TERMINAL_CANCELED", "TERMINAL_REJECTED"
+
+read = read_event
 
 Path = tuple[tuple[str, str | None], ...]
 
@@ -79,10 +80,6 @@ def event_bodies(path: Path, serial: str = "SN-TEST") -> tuple[bytes, ...]:
     return tuple(body(IDENTITY, status, previous, serial) for status, previous in path)
 
 
-def read(data: bytes) -> TransactionEvent:
-    return read_event(data)
-
-
 def starting(**changes: object) -> Transaction:
     """Return a transaction whose request is being sent."""
     fields = {
@@ -96,9 +93,3 @@ def starting(**changes: object) -> Transaction:
         "sent_to": "https://terminal",
     }
     return Transaction(**fields | changes)  # type: ignore[arg-type]
-
-
-def acknowledgement_of(body: bytes) -> StartAcknowledgement | None:
-    """Read the reply to a start as posd does. Return None if the reply contradicts itself."""
-    members, _ = decoded(body)
-    return read_acknowledgement(members)

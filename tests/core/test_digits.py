@@ -5,13 +5,13 @@ from decimal import Decimal
 
 import pytest
 
-from posd.base.json_types import MAX_WHOLE_DIGITS, as_text, decode
+from posd.base.json_types import MAX_WHOLE_DIGITS, as_text, decode, decoded
 from posd.payments.answers import SearchHit, SearchMiss, read_reply
-from posd.payments.wire import RawResponse, TransactionEvent, read_event
+from posd.payments.wire import RawResponse, TransactionEvent, read_acknowledgement, read_event
 from posd.printing.model import JobAccepted
 from posd.printing.wire import PollAnswered, judge, read_poll, read_status, read_webhook
 from posd.terminals.attempt import ErrorEnvelope, Replied, read_envelope
-from tests.core.scenarios import IDENTITY, acknowledgement_of
+from tests.core.scenarios import IDENTITY
 from tests.core.test_printing import starting
 from tests.rig.tables import there
 
@@ -76,7 +76,7 @@ def element(literal: str) -> str:
 
 
 def acknowledged(literal: str) -> str | None:
-    found = there(acknowledgement_of(f'{{"terminal": {{"serialNumber": {literal}}}}}'.encode()))
+    found = there(read_acknowledgement(decoded(f'{{"terminal": {{"serialNumber": {literal}}}}}'.encode())[0]))
     return found.serial_number
 
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from tests.rig.daemon import Daemon, running
-from tests.rig.prints import Printer, open_printer
+from tests.rig.prints import Printer
 from tests.rig.shop import FEW_TERMINALS, TERMINALS, Shop, nothing_to_correct, open_shop
 from tests.rig.slow import examples
 from tests.rig.terminal import ScriptedTerminal, scripted_terminal
@@ -85,6 +85,7 @@ async def complete_journal(shop: Shop) -> AsyncIterator[None]:
 async def printer(request: pytest.FixtureRequest) -> AsyncIterator[Printer]:
     """Yield one daemon and a printing terminal for a file. `POLLING` of the file sets the interval of polls."""
     with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_printer(Path(directory), request.module.POLLING) as printer:
-            yield printer
-            await printer.nothing_to_correct()
+        home, polling = Path(directory), request.module.POLLING
+        async with scripted_terminal(home) as terminal, running(home, terminal.toml, polling) as daemon:
+            yield (found := Printer(daemon, terminal))
+            await found.nothing_to_correct()

@@ -36,6 +36,7 @@ from tests.rig.shop import AMOUNT, QUIET, acknowledging, answering, hanging_up
 from tests.rig.strange import ALL, FORGED, assert_lines, assert_screen
 from tests.rig.streams import Reply
 from tests.rig.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
+from tests.rig.waits import until
 from tests.terminals.announcing import DISCOVERY, service
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -130,12 +131,12 @@ def going_on(serial: str) -> Script:
 
 async def announced(place: Place) -> None:
     """Wait until the daemon lists the device outside the fleet."""
-    async with asyncio.timeout(30):
-        while True:
-            listed = (await place.daemon.call("GET", "/terminals?all=true")).json["terminals"]
-            if any(not item.get("in_fleet", True) for item in listed):
-                return
-            await asyncio.sleep(0.05)  # the daemon does not report a new device, so the test polls
+
+    async def listed() -> bool:
+        found = (await place.daemon.call("GET", "/terminals?all=true")).json["terminals"]
+        return any(not item.get("in_fleet", True) for item in found)
+
+    await until(listed)
 
 
 #: Announcements of devices outside the fleet, as serial, brand and model.

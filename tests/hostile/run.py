@@ -20,7 +20,8 @@ from tests.hostile.shop import Shop, Till
 from tests.hostile.wire import BEGUN
 from tests.rig.figures import Figure
 from tests.rig.program import program
-from tests.rig.usage import EVERY_SECONDS, MIB, descriptors, metered, processor_seconds, resident_bytes
+from tests.rig.usage import MIB, descriptors, metered, processor_seconds, resident_bytes
+from tests.rig.waits import until
 
 #: Factor by which the till may wait longer than in the quiet time. The waits last milliseconds, so a cashier sees no
 #: difference.
@@ -191,9 +192,7 @@ async def _given_back(pid: int, most: int) -> None:
     returned memory.
     """
     with suppress(TimeoutError):
-        async with asyncio.timeout(GIVEN_BACK_SECONDS):
-            while descriptors(pid) > most:  # noqa: ASYNC110 - the kernel has no event for closed descriptors
-                await asyncio.sleep(EVERY_SECONDS)
+        await until(lambda: descriptors(pid) <= most, GIVEN_BACK_SECONDS)
     await asyncio.sleep(SETTLE_SECONDS)
 
 

@@ -2,17 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from posd.base.ids import Channel
-from tests.rig.daemon import Daemon, running
+from tests.rig.daemon import Daemon
 from tests.rig.streams import Reply
-from tests.rig.terminal import PATIENCE_SECONDS, Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal
+from tests.rig.terminal import PATIENCE_SECONDS, Request, Script, ScriptedTerminal, http, nowhere
 from tests.rig.webhooks import address, deliver, printed
 
 RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
@@ -169,10 +167,3 @@ class Counting:
         await self.daemon.call("GET", "/version")
         self.now -= 1
         await self.then(request, writer)
-
-
-@asynccontextmanager
-async def open_printer(directory: Path, extra: str = SILENT) -> AsyncIterator[Printer]:
-    """Run a printer for the block."""
-    async with scripted_terminal(directory) as terminal, running(directory, terminal.toml, extra) as daemon:
-        yield Printer(daemon, terminal)

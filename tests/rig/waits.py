@@ -1,13 +1,20 @@
 """A wait for a state that no event reports, such as a descriptor that another process closes."""
 
 import asyncio
+import inspect
 from collections.abc import Callable
+from typing import Any
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until the state holds. Raise TimeoutError if this takes too long."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+async def until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    """Wait until the state holds, which `holds` may await. Return the state. Raise TimeoutError if this takes too
+    long.
+    """
+    async with asyncio.timeout(seconds):
+        while True:
+            found = holds()
+            if found := await found if inspect.isawaitable(found) else found:
+                return found
+            await asyncio.sleep(0.005)

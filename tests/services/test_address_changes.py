@@ -27,6 +27,7 @@ from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from tests.rig.tables import there
+from tests.rig.waits import until
 
 #: An address of every machine, and an address of no machine (RFC 5737).
 HERE, GONE = "127.0.0.1", "192.0.2.7"
@@ -112,10 +113,12 @@ async def looking(here: World) -> AsyncIterator[None]:
 
 async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[EventDict]:
     """Wait for this many log lines of an event. The log lines follow the commit of the event. Return the lines."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a log line does not wake the test
-    return found
+
+    def found() -> list[EventDict]:
+        return [line for line in lines if line["event"] == event]
+
+    await until(lambda: len(found()) >= count)
+    return found()
 
 
 def lost(item: Transaction) -> bool:

@@ -26,7 +26,7 @@ from tests.rig.shop import AMOUNT, acknowledging, answering
 from tests.rig.terminal import ScriptedTerminal, scripted_terminal
 from tests.rig.waits import until
 from tests.terminals import announcing
-from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of
+from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of, shown
 
 DEBUG = '[logging]\nlevel = "debug"\n'
 PATIENCE_SECONDS = 60.0
@@ -64,18 +64,6 @@ def trusting(home: Path, serial: str, *terminals: ScriptedTerminal) -> str:
 
 async def announce(network: AsyncZeroconf, info: ServiceInfo) -> None:
     await network.async_register_service(info, cooperating_responders=True)
-
-
-async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows the terminal in this state. The daemon checks the state at each request."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            known = {
-                item["serial"]: item for item in (await posd.call("GET", "/terminals?check=true")).json["terminals"]
-            }
-            if expected.items() <= known[serial].items():
-                return known[serial]
-            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test polls
 
 
 async def charge(posd: Daemon, serial: str) -> Any:

@@ -20,11 +20,10 @@ from tests.rig.https import deliver
 from tests.rig.shop import AMOUNT, acknowledging
 from tests.rig.streams import Reply
 from tests.rig.terminal import ScriptedTerminal, scripted_terminal
+from tests.rig.waits import until
 from tests.rig.webhooks import attention
 from tests.terminals import announcing
-from tests.terminals.announcing import DISCOVERY, port_of
-
-PATIENCE_SECONDS = 60.0
+from tests.terminals.announcing import DISCOVERY, port_of, shown
 
 
 @pytest.fixture
@@ -95,33 +94,12 @@ async def trusting(
         yield posd, info
 
 
-async def shown(posd: Daemon, serial: str) -> Any:
+async def known(posd: Daemon, serial: str) -> Any:
     return (await posd.call("GET", f"/terminals/{serial}")).json
 
 
-async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows this state of the terminal's identity.
-
-    The daemon checks the identity at each request.
-    """
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            known = {
-                item["serial"]: item for item in (await posd.call("GET", "/terminals?check=true")).json["terminals"]
-            }
-            if expected.items() <= (known[serial] | known[serial]["identity"]).items():
-                return known[serial]
-            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test polls
-
-
-async def announced(posd: Daemon, serial: str) -> None:
-    """Wait until the daemon shows a terminal outside the fleet."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            known = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
-            if serial in {item["serial"] for item in known}:
-                return
-            await asyncio.sleep(0.05)  # the daemon does not report the change, so the test polls
+async def unreachable(posd: Daemon, serial: str) -> bool:
+    return not (await known(posd, serial))["reachable"]
 
 
 def refused(reply: Reply) -> set[str]:
@@ -149,8 +127,8 @@ async def test_a_second_device_with_the_serial_is_sent_nothing_until_an_operator
         assert refused(reply) == {right.base_url, other.base_url}
         assert {item["proof"] for item in reply.json["claims"]} == {"none"}
         assert (len(right.requests), other.requests) == (1, [])
-        known = await shown(posd, serial)
-        assert (known["base_url"], known["identity"]["conflict"]) == (right.base_url, True)
+        found = await known(posd, serial)
+        assert (found["base_url"], found["identity"]["conflict"]) == (right.base_url, True)
         health = (await posd.call("GET", "/health")).json
         assert (health["status"], health["checks"]["identity"]["status"]) == ("degraded", "degraded")
         assert "posd terminals identity" in health["checks"]["identity"]["todo"]
@@ -166,7 +144,7 @@ async def test_a_second_device_with_the_serial_is_sent_nothing_until_an_operator
         await paid(posd, right, serial)
 
         await posd.restart()  # an operator's decision stays, although the other device still replies
-        await until(posd, serial, base_url=right.base_url, reachable=True)
+        await shown(posd, serial, base_url=right.base_url, reachable=True)
         await paid(posd, right, serial)
         assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
 
@@ -180,9 +158,7 @@ async def test_another_device_does_not_replace_a_terminal_that_is_silent_for_a_m
         await announce(network, posd, "other", other.base_url, serial)
         async with asyncio.TaskGroup() as tasks:
             charging = tasks.create_task(charge(posd, serial))
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while (await shown(posd, serial))["reachable"]:  # noqa: ASYNC110 - only a call shows the state
-                    await asyncio.sleep(0)
+            await until(lambda: unreachable(posd, serial))
             await right.plug_in()
         assert refused(charging.result()) == {right.base_url, other.base_url}
         assert other.requests == []
@@ -197,8 +173,8 @@ async def test_a_terminal_that_moves_without_an_open_payment_is_followed(
         await network.async_update_service(announcement("right", right.base_urls[1], serial))
         await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
         await paid(posd, right, serial)
-        known = await shown(posd, serial)
-        assert (known["base_url"], known["identity"]["conflict"]) == (right.base_urls[1], False)
+        found = await known(posd, serial)
+        assert (found["base_url"], found["identity"]["conflict"]) == (right.base_urls[1], False)
         assert (await posd.log_line("terminal.moved", terminal=serial))["host"] == right.base_urls[1]
 
 
@@ -266,7 +242,7 @@ async def test_a_conflict_ends_when_the_other_device_stays_away(
         refused(await charge(posd, serial))
         await other.unplug()
         refused(await charge(posd, serial))  # the conflict does not end at once, because the device may return
-        await until(posd, serial, conflict=False)
+        await shown(posd, serial, conflict=False)
         await posd.log_line("terminal.identity_settled", terminal=serial)
         await paid(posd, right, serial)
         assert other.requests == []
@@ -284,7 +260,7 @@ async def test_of_two_devices_before_the_first_payment_neither_is_chosen(
         await paid(posd, right, serial)
         # posd does not follow a rejected device, even if the right device is away.
         await right.unplug()
-        await until(posd, serial, reachable=False)
+        await shown(posd, serial, reachable=False)
         assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
         assert other.requests == []
         text = await posd.metrics()
@@ -323,8 +299,8 @@ async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
             await right.unplug()
             await network.async_update_service(announcement("right", right.base_urls[1], serial))
             await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
-            known = await until(posd, serial, base_url=right.base_urls[1], reachable=True)
-            assert (known["identity"]["proof"], known["identity"]["conflict"]) == (proof, False)
+            found = await shown(posd, serial, base_url=right.base_urls[1], reachable=True)
+            assert (found["identity"]["proof"], found["identity"]["conflict"]) == (proof, False)
             await posd.call("POST", f"/transactions/{identity}/reconcile")
             assert len(right.searches) >= 1
             assert (other.requests, other.searches) == ([], [])
@@ -333,9 +309,9 @@ async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
             await posd.restart()
             await right.unplug(1)
             await posd.log_line("discovery.started")
-            await until(posd, serial, reachable=False)
+            await shown(posd, serial, reachable=False)
             if proof == "ca":
-                await until(posd, serial, conflict=True)
+                await shown(posd, serial, conflict=True)
             reply = await charge(posd, serial)
             if proof == "ca":
                 assert refused(reply) >= {right.base_url, other.base_url}
@@ -399,7 +375,7 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         assert (await decide(posd, serial, right.base_url)).status == 200
         await posd.kill()
         await posd.start()
-        await announced(posd, new)
+        await shown(posd, new)
         await paid(posd, right, serial)
 
 

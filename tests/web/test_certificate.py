@@ -18,6 +18,7 @@ from posd.tls import issue
 from posd.tls.certificate import called_as
 from posd.tls.files import ServingContext, TlsFiles, describe
 from tests.rig.daemon import toml
+from tests.rig.waits import until
 
 #: Interval at which these tests check the files, in seconds.
 OFTEN = 0.02
@@ -87,9 +88,7 @@ async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path)
     with capture_logs() as lines:
         async with looking(served) as changes:
             other.certificate.replace(made.certificate)
-            async with asyncio.timeout(60):
-                while served.trouble is None:  # noqa: ASYNC110 - only the log reports the change
-                    await asyncio.sleep(OFTEN)
+            await until(lambda: served.trouble)
             words = f"the certificate on disk is not served: {served.trouble}"
             step = RemedyStep("put a certificate and its key in place", "posd tls status")
             assert served.check() == Check.of("degraded", words, step, reason="not_served")
@@ -107,12 +106,9 @@ async def test_a_corrected_fault_is_no_longer_reported(tmp_path: Path) -> None:
     served = await ServedCertificate.open(pair(made), now, OFTEN)
     async with looking(served):
         made.certificate.rename(tmp_path / "aside")
-        async with asyncio.timeout(60):
-            while served.trouble is None:  # noqa: ASYNC110
-                await asyncio.sleep(OFTEN)
-            (tmp_path / "aside").rename(made.certificate)
-            while served.trouble is not None:  # noqa: ASYNC110
-                await asyncio.sleep(OFTEN)
+        await until(lambda: served.trouble)
+        (tmp_path / "aside").rename(made.certificate)
+        await until(lambda: served.trouble is None)
     assert served.check().status == "ok"
 
 
@@ -146,9 +142,7 @@ async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_ce
     served = await ServedCertificate.open(pair(made), lambda: now() + timedelta(days=380), OFTEN)
     other.certificate.replace(made.certificate)
     async with looking(served):
-        async with asyncio.timeout(60):
-            while served.trouble is None:  # noqa: ASYNC110 - only the log reports the change
-                await asyncio.sleep(OFTEN)
+        await until(lambda: served.trouble)
         found = served.check()
     detail = f"{found.detail}; {found.todo}"
     assert (found.status, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
@@ -168,10 +162,8 @@ async def test_the_end_of_the_certificate_is_logged_once_a_day(tmp_path: Path, m
     served = await ServedCertificate.open(pair(made), counted, OFTEN)
 
     async def looked(times: int) -> None:
-        until = looks + times
-        async with asyncio.timeout(60):
-            while looks < until:  # noqa: ASYNC110
-                await asyncio.sleep(OFTEN)
+        wanted = looks + times
+        await until(lambda: looks >= wanted)
 
     with capture_logs() as lines:
         async with looking(served):
@@ -199,9 +191,7 @@ async def test_a_failed_renewal_is_logged_and_repeated_later(tmp_path: Path, mon
     with capture_logs() as lines:
 
         async def told(times: int) -> None:
-            async with asyncio.timeout(60):
-                while sum(line["event"] == "certificate.not_renewed" for line in lines) < times:  # noqa: ASYNC110
-                    await asyncio.sleep(OFTEN)
+            await until(lambda: sum(line["event"] == "certificate.not_renewed" for line in lines) >= times)
 
         async with looking(served):
             await told(1)

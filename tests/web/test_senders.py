@@ -18,6 +18,7 @@ from posd.httpd import bodies, server
 from posd.httpd.admission import MAX_TURNED_AWAY, ListenerPolicy, PeerQuotas, RejectedTraffic, SocketPeer
 from posd.httpd.server import HttpListener
 from tests.rig.senders import ask_on, process
+from tests.rig.waits import until
 
 PATIENCE = 30.0
 OF_PROCESS, OF_USER, OF_SOCKET = 3, 5, 6
@@ -42,9 +43,7 @@ class Here:
 
     async def down_to(self, count: int) -> None:
         """Wait until at most this many connections are left."""
-        async with asyncio.timeout(PATIENCE):
-            while self.listener.connections > count:  # noqa: ASYNC110 - the listener has no event for it
-                await asyncio.sleep(0.005)
+        await until(lambda: self.listener.connections <= count)
 
 
 async def answer(scope: Any, _receive: Any, send: Any) -> None:
@@ -142,7 +141,5 @@ async def test_refused_connections_are_few_and_closed_in_a_second_even_if_they_s
                 head = await asyncio.wait_for(asked[0].readuntil(b"\r\n\r\n"), PATIENCE)
                 assert head.startswith(b"HTTP/1.1 429 ")
                 asked[1].transport.abort()
-            async with asyncio.timeout(PATIENCE):
-                while waiting:  # noqa: ASYNC110 - no event reports this condition
-                    await asyncio.sleep(0.005)
+            await until(lambda: not waiting)
             assert here.listener.connections == OF_USER

@@ -70,6 +70,7 @@ from tests.rig.needs import needs
 from tests.rig.slow import named_quick
 from tests.rig.tables import there
 from tests.rig.tmpfs import small_disk
+from tests.rig.waits import until
 from tests.store.filled import filling
 
 NOBODY = pwd.getpwnam("nobody")
@@ -420,9 +421,11 @@ async def refused_payment(daemon: Daemon) -> None:
     """Start a payment that the terminal refuses. After the payment posd has written data and writes nothing more."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
-    async with asyncio.timeout(PATIENCE):
-        while (await daemon.call("GET", "/terminals")).json["terminals"][0]["transaction"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # the terminal is freed at the end of the call, without a message
+
+    async def freed() -> bool:  # at the end of the call, without a message
+        return not (await daemon.call("GET", "/terminals")).json["terminals"][0]["transaction"]
+
+    await until(freed)
 
 
 @pytest.mark.parametrize("state", ["stopped", "killed", "running"])
@@ -708,12 +711,12 @@ async def refused_by(daemon: Daemon, port: int, least: int) -> list[Found]:
     """Refuse the certificate from two addresses. Return posd's report after it has counted this many refusals."""
     for source in ("127.0.0.1", "127.0.0.3"):
         await asyncio.to_thread(refuse, ssl.create_default_context(cadata=None), port, "127.0.0.1", source)
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            said = (await daemon.call("GET", "/health")).json["checks"]["certificate"]
-            if len(said["refused_by"]) >= least:
-                return list(said["refused_by"])
-            await asyncio.sleep(0.02)  # posd sends no message for a counted refusal, so the test polls
+
+    async def counted() -> list[Found]:
+        found = (await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"]
+        return found if len(found) >= least else []
+
+    return await until(counted)
 
 
 async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:

@@ -8,9 +8,6 @@ tests/bench/reference.json, as CI does.
 import argparse
 import json
 import os
-import platform
-import sqlite3
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,19 +24,7 @@ FILE = Path(__file__).with_name("reference.json")
 
 def read_reference() -> dict[str, float]:
     """Return the stored reference."""
-    return json.loads(FILE.read_text())["ratios"]
-
-
-def write_reference(rows: Sequence[Figure]) -> None:
-    """Store the ratios of a run and the versions on which they depend."""
-    made_with = {
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "openssl": ssl.OPENSSL_VERSION,
-        "machine": platform.machine(),
-    }
-    ratios = {row.name: float(f"{row.median:.4g}") for row in rows}
-    FILE.write_text(json.dumps({"made_with": made_with, "ratios": ratios}, indent=1) + "\n")
+    return json.loads(FILE.read_text())
 
 
 async def run(bench: Bench, quick: bool, keep: bool) -> Sequence[Figure]:
@@ -48,7 +33,8 @@ async def run(bench: Bench, quick: bool, keep: bool) -> Sequence[Figure]:
         return [row for measure in MEASURES.values() for row in await measure(bench)]
     rows = await measure_ratios(bench, read_reference())
     if keep:
-        write_reference(rows)
+        ratios = {row.name: float(f"{row.median:.4g}") for row in rows}
+        FILE.write_text(json.dumps(ratios, indent=1) + "\n")
     elif not all(row.holds for row in rows):
         show(COLUMNS, (row.columns for row in rows))
         again = await measure_ratios(replace(bench, home=bench.directory("again")), read_reference())

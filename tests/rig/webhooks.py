@@ -72,24 +72,26 @@ def _columns(db: sqlite3.Connection, table: str) -> str:
     return ", ".join(name for name in names if name != "last_search")
 
 
+def rows_of(posd: Daemon, query: str, identity: str) -> list[Any]:
+    """Return the rows of a query about an id."""
+    with disk(posd) as db:
+        return db.execute(query, (identity,)).fetchall()
+
+
 def recorded(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
     """Return verdict and raw bytes of each recorded event of a transaction."""
-    with disk(posd) as db:
-        query = "SELECT verdict, body FROM events WHERE client_transaction_id = ? ORDER BY seq"
-        return db.execute(query, (identity,)).fetchall()
+    return rows_of(posd, "SELECT verdict, body FROM events WHERE client_transaction_id = ? ORDER BY seq", identity)
 
 
 def printed(posd: Daemon, identity: str) -> list[bytes]:
     """Return the stored bodies of a print job's webhooks."""
-    with disk(posd) as db:
-        query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
-        return [row[0] for row in db.execute(query, (identity,))]
+    query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
+    return [row[0] for row in rows_of(posd, query, identity)]
 
 
 def quarantined(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
     """Return reason and raw bytes of each refused body at a transaction's callback URL."""
-    with disk(posd) as db:
-        return db.execute("SELECT reason, body FROM quarantine WHERE subject = ? ORDER BY id", (identity,)).fetchall()
+    return rows_of(posd, "SELECT reason, body FROM quarantine WHERE subject = ? ORDER BY id", identity)
 
 
 def attention(document: Any) -> set[str]:

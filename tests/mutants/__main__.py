@@ -42,6 +42,9 @@ def play(module: str, lines: set[int] | None = None, end: float = math.inf) -> b
     for mutant in lived:
         reached = "" if mutant not in mutation.unreached else "  (no test reaches it)"
         print(f"  {mutant.line:4} {mutant.name}{reached}", file=out)
+    if lines is None and not mutation.late:
+        for name in accepted.keys() - {mutant.name for mutant in mutation.lived + mutation.unreached}:
+            print(f"       needless reason: {name}", file=out)
     known = len(mutation.lived) + len(mutation.unreached) - len(lived)
     total = mutation.died + len(lived)
     rate = f"{100 * mutation.died / total:5.1f} %" if total else "      -"

@@ -116,5 +116,6 @@ async def test_posd_prune_removes_old_records_and_reports_their_number(home: Pat
         assert "Their ids are kept" in said
         code, _, said = await posd_command(shop.daemon, "show", paid.identity)
         assert (code, "do not charge again" in said) == (1, True), said
+        assert (await paid.post("abort")).json["code"] == "pruned"
         with closing(sqlite3.connect(shop.daemon.database)) as db:
             assert db.execute("SELECT client_transaction_id FROM pruned_transactions").fetchall() == [(paid.identity,)]

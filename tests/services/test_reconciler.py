@@ -63,10 +63,12 @@ async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncItera
         payment = interrupted(rebuild(event, identity, now()), now())
         await store.write(partial(begin, transaction=payment, word="orphan"))
         reconciler.adopt([payment])
-    yield House(reconciler, store, identities)
-    await reconciler.close()
-    await fleet.close()
-    await store.close()
+    try:
+        yield House(reconciler, store, identities)
+    finally:
+        await reconciler.close()
+        await fleet.close()
+        await store.close()
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -255,7 +255,18 @@ def test_a_refusal_names_what_blocks_the_operation(there_is: str, wanted: str) -
             assert f"{extra['asked']} of {extra['allowed']}" == what
         else:
             assert [chain.told(identity) for identity in extra["transactions"]] == [what]
-            assert f" {what} (" in detail
+            reason, standing, _ = detail.removeprefix("cannot start: ").partition(f" {what} (")
+            assert standing
+            assert len(reason.split()) > 3, f"no reason stands before {what}: {detail}"
+
+
+def test_the_reason_of_a_conflict_depends_on_the_state_of_the_other_operation() -> None:
+    reasons = []
+    for state in ("open", "doubt", "approved"):
+        with book() as records, pytest.raises(Problem) as raised:
+            (chain := Chain(records, f"a=charge, v=void of a {state}")).place("refund of a for 1")
+        reasons.append(chain.told(raised.value.detail).partition(" v (")[0])
+    assert reasons[0] == reasons[1] != reasons[2]
 
 
 @every("kind", ["capture", "void", "post-tip", "re-auth", "refund"])

@@ -46,6 +46,8 @@ async def test_the_recorded_slip_answers_the_till_and_nothing_is_sent(own: Shop,
         await seen(own.daemon)
     for payment, result, step in ((paid, "approved", "done"), (unpaid, "declined", "new_id_ok")):
         assert (await payment.get())["never_started"] is False
+        unnamed = await payment.post("resolve", told(payment, result), admin=True)
+        assert (unnamed.status, unnamed.json["code"]) == (422, "invalid_request"), "the amount is not known"
         reply = await payment.post("resolve", told(payment, result, **SLIP), admin=True)
         assert (reply.status, reply.json["phase"], reply.json["next_step"]) == (200, "final", step), reply.body
         again = await payment.put(sale="basket-7", metadata={"till": 3})

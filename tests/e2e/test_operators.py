@@ -240,3 +240,11 @@ async def test_a_person_acknowledges_an_attention(shop: Shop, code: str) -> None
     listed = (await shop.daemon.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
     still = {item["client_transaction_id"] for item in listed}
     assert (payment.identity in still) == bool(attention(reply.json))
+
+
+async def test_no_slip_is_recorded_for_an_id_that_no_restore_lost(shop: Shop) -> None:
+    payment = shop.payment()
+    slip = BY_ANA | {"result": "approved", "terminal": payment.serial, "amount": {"subtotal_iva0": "11.20"}}
+    reply = await payment.post("resolve", slip, admin=True)
+    assert (reply.status, reply.json["code"]) == (404, "not_found")
+    assert (await payment.get())["code"] == "not_found"

@@ -176,6 +176,17 @@ async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stands(i
     assert (late.value.code, inside.terminal.requests) == ("expired", [])
 
 
+async def test_only_a_start_with_a_time_limit_needs_a_trusted_clock(inside: Inside) -> None:
+    now, identity = datetime.now(UTC), str(uuid4())
+    payments = another_till(inside, now=lambda: now, clock_doubt=lambda: "the clock went back")
+    until = (now + timedelta(seconds=60)).isoformat()
+    with pytest.raises(Problem) as refused:
+        await payments.start(identity, CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())
+    assert (refused.value.code, inside.terminal.requests) == ("clock_unsure", [])
+    started, _ = await payments.start(identity, CHARGE)
+    assert (started.phase, started.answer_unit) == (Phase.ACTIVE, "main"), "later answers are read in this unit"
+
+
 @pytest.mark.slow
 async def test_a_sent_abort_stays_recorded_despite_a_disk_fault(inside: Inside) -> None:
     identity = str(uuid4())

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 
+from tests.mutants.change import Place
+
 #: Form of a name in messages or in a table. A text with a space is a sentence or SQL. Python ignores the `_` that a
 #: mutant adds to the name of an encoding.
 WORD = re.compile(r"(?!ascii$)[a-z][a-z_]+")
@@ -39,8 +41,6 @@ SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_ne
 STRICT = "strict"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-#: Place of a code object in its file. The place is the same for every mutant of the module.
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,25 @@ def mutants(path: Path, lines: set[int] | None = None) -> Iterator[Mutant]:
                     yield Mutant(name, (name, _first_line(function)), line, change, compile(tree, path, "exec"))
 
 
-def watched(path: Path) -> CodeType:
-    """Return the code of a module in which each function first calls `__reached__` with its name."""
+def watched(path: Path, first: int) -> tuple[CodeType, list[tuple[str, int]]]:
+    """Return the code of a module that calls `__reached__` with a number before each statement of a function.
+
+    Return also the function and the line of each statement. `first`: the number of the first statement.
+    """
     tree = ast.parse(path.read_text())
+    found: list[tuple[str, int]] = []
     for name, function in functions(tree):
-        documented = int(ast.get_docstring(function) is not None)
-        function.body[documented:documented] = ast.parse(f"__reached__({name!r})").body
-    return compile(ast.fix_missing_locations(tree), path, "exec")
+        for node in [*ast.walk(function)]:
+            for block in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
+                if isinstance(block, list) and block:
+                    documented = isinstance(node, Function) and ast.get_docstring(node) is not None
+                    told = block[:documented]
+                    for statement in block[documented:]:
+                        call = ast.parse(f"__reached__({first + len(found)})").body[0]
+                        told += [ast.copy_location(call, statement), statement]
+                        found.append((name, statement.lineno))
+                    block[:] = told
+    return compile(ast.fix_missing_locations(tree), path, "exec"), found
 
 
 def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]:
@@ -89,14 +101,6 @@ def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Function]]
             yield from functions(node, f"{inside}{node.name}.")
         elif isinstance(node, ast.stmt):
             yield from functions(node, inside)
-
-
-def codes(code: CodeType) -> Iterator[tuple[Place, CodeType]]:
-    """Yield the code objects inside a code object, and the place of each."""
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield (constant.co_qualname, constant.co_firstlineno), constant
-            yield from codes(constant)
 
 
 def _first_line(function: Function) -> int:

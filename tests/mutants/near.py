@@ -1,6 +1,5 @@
-"""The tests near a module. A near test imports the module, or is a test of pure rules that imports a user of the
-module, or is a vector. All these tests run the module in their own process, because a mutant exists only in this
-process.
+"""The tests near a module. A near test imports the module or a user of the module, or is a vector. All these tests run
+the module in their own process.
 """
 
 import ast
@@ -12,6 +11,8 @@ from pathlib import Path
 VECTORS = "tests/vectors/test_vectors.py"
 #: Runs of the whole daemon in virtual time. They reach the use cases.
 SIMULATED = "tests/mutants/simulated.py"
+#: Tests of a daemon in a process of its own.
+DAEMON = "tests/e2e/"
 #: Modules with rules without I/O, as in the list for the coverage. Tables and properties test them completely.
 PURE_MODULES = [
     file.removesuffix(".py").replace("/", ".")
@@ -29,12 +30,7 @@ def near(module: str) -> tuple[str, ...]:
         for path in path_of(module).parent.glob("*.py")
         if module in _names(ast.parse(path.read_text()))
     }
-    found = {
-        file
-        for file, names in _imported().items()
-        # other tests of the users cannot run in parallel
-        if module in names or (file.startswith(PURE) and users & names)
-    }
+    found = {file for file, names in _imported().items() if module in names or users & names}
     if module in PURE_MODULES:
         return (*sorted({file for file in found if file.startswith(PURE)} or found), VECTORS)
     return tuple(sorted(found | {VECTORS, SIMULATED}))

@@ -157,6 +157,8 @@ if __name__ == "__main__":
             sys.modules.setdefault(name, None)  # type: ignore[arg-type]
     for name in IMPORTS[kind]:
         importlib.import_module(name)
+    if change := os.environ.get("TESTS_CHANGE"):
+        importlib.import_module("tests.mutants.change").make_written(change)
     gc.collect()
     gc.freeze()
     asked = serve(socket.socket(fileno=int(descriptor)))

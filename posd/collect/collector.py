@@ -45,7 +45,7 @@ STORE_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _TABLE = """
 gauge posd_collect_build_info version The version that runs.
 gauge posd_collect_connected - 1 while there is a connection to a NATS server and one to PostgreSQL.
-counter posd_collect_messages_total - Messages that were stored or set aside, and acknowledged.
+counter posd_collect_messages_total - Messages that were stored, or set aside as unusable, and acknowledged.
 counter posd_collect_unreadable_total - Unusable messages, and single unusable changes, that were set aside.
 counter posd_collect_failures_total away Times PostgreSQL or the stream could not be reached.
 histogram posd_collect_store_seconds - Time of PostgreSQL for a batch of messages, with its commit.
@@ -54,7 +54,7 @@ gauge posd_fleet_readable - 1 if the tables can be read; otherwise their values 
 gauge posd_fleet_lanes - Lanes that have ever sent a message.
 gauge posd_fleet_lanes_silent - Lanes that have sent nothing for ten minutes.
 gauge posd_fleet_lanes_away - Lanes that have sent nothing for a day.
-gauge posd_fleet_lanes_incomplete - Lanes with missing changes; rows are not counted.
+gauge posd_fleet_lanes_incomplete - Lanes with missing changes, by the stored progress; not every row is examined.
 gauge posd_fleet_lanes_health status Lanes by the last health that posd reported; other: nothing yet.
 gauge posd_fleet_payments_open - Payments without an outcome, by the lanes' last messages.
 gauge posd_fleet_payments_in_doubt - Payments in doubt: the terminal may or may not have them.

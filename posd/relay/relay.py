@@ -37,12 +37,12 @@ counter posd_relay_messages_total kind Messages that the stream has acknowledged
 counter posd_relay_changes_total - Changes of the feed in these messages.
 counter posd_relay_bytes_total - Size of these messages.
 counter posd_relay_lost_changes_total - Changes that were removed from the feed and never sent.
-counter posd_relay_overtaken_total - Times another message of this lane arrived first; the relay continued.
+counter posd_relay_overtaken_total - Times that another message of this lane arrived first. The relay continued after
+  it.
 counter posd_relay_failures_total away Times posd or the stream could not be reached.
-gauge posd_relay_waiting_changes - Changes that were not sent at the last read of the feed; absent before the first
-  read.
-gauge posd_relay_state_timestamp_seconds - When the stream last acknowledged that all was sent, in seconds since
-  1970; absent: not since the start.
+gauge posd_relay_waiting_changes - Changes not yet sent when the relay last read the feed; absent before the first read.
+gauge posd_relay_state_timestamp_seconds - Last time when all changes were sent and acknowledged, in seconds since
+  1970; absent: never since the start.
 """
 FAMILIES = table(_TABLE + process_table("posd_relay"))
 

@@ -7,8 +7,8 @@ from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, LineLimit
 
 HEAD = """# What posd logs
 
-posd writes its log to standard output, one JSON object a line; systemd stores it in the journal. `posd logs` shows it \
-in words, and what to do about it.
+posd writes its log to standard output, one JSON object a line; systemd stores it in the journal. `posd logs` shows \
+each line as a sentence, with what to do.
 
 ```sh
 posd logs                                # the newest lines, in words
@@ -19,13 +19,14 @@ journalctl -u posd -p warning            # the JSON lines
 
 Every line has `timestamp` (UTC), `level`, `event` and `logger`, then the fields of its event: ids, words, times and \
 addresses. No line has a token, header, metadata, card data, operator's name or body. `exception` is a list of faults, \
-newest first, each with `type`, `frames` and, if it has no data of a payment, `message`. Unprintable characters are \
-written as `\\u001b`.
+newest first, each with `type` and `frames`, and with `message` if that has no data of a payment. Unprintable \
+characters are written as `\\u001b`.
 
-A repeated line is written a few times and then counted (column "at most", separately for each value behind "each"): \
-`log.collapsed` has the number.
+posd writes a repeated line only a few times (column "at most"), then counts further lines and logs their number as \
+`log.collapsed`. After "each" are the fields whose values are counted separately.
 
-"says" is the sentence of `posd logs`: {field} is a value; a part in [ ] is left out if its field is missing.
+The column "says" has the sentence of `posd logs`. {field} stands for a value. If a field is missing, its part in [ ] \
+is left out.
 
 | level | journal | meaning |
 | --- | --- | --- |

@@ -7,12 +7,12 @@ from posd.base.operations import OPERATIONS, OperationType
 #: Commands that start a payment.
 STARTS = tuple(OPERATIONS[kind].command for kind in OperationType)
 
-#: Exit codes that most commands share ("Command line" in the local API's contract).
+#: Exit codes that most commands share.
 DONE = (0, "Done.")
 REFUSED = (1, "Refused by posd, or not done; the message says why.")
 USAGE = (2, "Wrong usage, an invalid request or a wrong configuration.")
 UNREACHABLE = (3, "The daemon cannot be reached.")
-OPEN = (4, "Still open: the wait was cut short (Ctrl-C, a fault of posd); what was started goes on.")
+OPEN = (4, "Still open: the wait ended early (Ctrl-C, a fault of posd). The payment or job goes on.")
 
 GENERAL = (DONE, REFUSED, USAGE, UNREACHABLE, OPEN)
 #: Exit codes of commands that call the daemon without waiting for an outcome.
@@ -22,41 +22,44 @@ ALONE = GENERAL[:3]
 
 _PAYS = (
     (0, "Approved; with --no-wait: started."),
-    (1, "Declined, rejected, canceled, or refused by posd: nothing was started under this id."),
+    (1, "Not approved: declined, rejected or canceled; or posd refused, and nothing was started under this id."),
     USAGE,
-    (3, "The daemon cannot be reached. Where the message says that it may have started, repeat it with the same --id."),
-    (4, "Still open, or refused where an earlier call with this --id may have started it. See posd-await(1)."),
+    (3, "The daemon cannot be reached. If the message says that the payment may run, repeat it with the same --id."),
+    (4, "Still open; or refused, but an earlier call with this --id may have started the payment. See posd-await(1)."),
 )
 _STANDS = (
     (0, "The payment is approved."),
-    (1, "It ended otherwise, or was never started; the message says which."),
+    (1, "The payment ended without approval, or was never started; the message says which."),
     USAGE,
     UNREACHABLE,
-    (4, "It is still open, or how it stands is not known."),
+    (4, "The payment is still open, or its state is not known."),
 )
 
 #: command -> its exit codes, if the general text would be too short. "tls" covers all of its commands.
 EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "": GENERAL,
     "run": (
-        (0, "Stopped as it was told (SIGTERM, Ctrl-C)."),
-        (1, "Something is in the way: another daemon, a port in use, a database that cannot be opened."),
+        (0, "Stopped on request (SIGTERM, Ctrl-C)."),
+        (1, "posd cannot run: another daemon runs, a port is in use, or the database cannot be opened."),
         (2, "The configuration or the certificate is wrong. systemd does not start it again."),
     ),
     "relay": (
-        (0, "Stopped as it was told (SIGTERM, Ctrl-C); with --once, all was sent."),
-        (1, "The last message on the lane's subject is not its own: a person looks first."),
+        (0, "Stopped on request (SIGTERM, Ctrl-C); with --once, all was sent."),
+        (1, "The feed does not continue the last message on the lane's subject: an operator must decide first."),
         (2, "The configuration is wrong, or the NATS servers are too old for a stream of several replicas."),
         (3, "With --once: posd or the servers cannot be reached."),
     ),
     "collect": (
-        (0, "Done; with --check, all lanes are complete and heard of; stopped as it was told."),
-        (1, "With --check: changes are missing or lost, a lane is silent or unreachable. With retire: no such lane."),
+        (0, "Done, or stopped on request; with --check: all lanes are complete and none is silent."),
+        (
+            1,
+            "With --check: changes are missing or lost, or a lane is silent or unreachable. With retire: no such lane.",
+        ),
         (2, "The configuration is wrong, or the tables are missing or of another version."),
         (3, "The NATS servers or PostgreSQL cannot be reached."),
     ),
-    "demo": ((0, "The payment was approved and the receipt printed."), (1, "Something went wrong."), USAGE),
-    "simulate": ((0, "Stopped."), (1, "It could not go on."), USAGE),
+    "demo": ((0, "The payment was approved, and the receipt was printed."), (1, "Something went wrong."), USAGE),
+    "simulate": ((0, "Stopped."), (1, "The simulator failed."), USAGE),
     **dict.fromkeys(STARTS, _PAYS),
     "await": _STANDS,
     "reconcile": _STANDS,
@@ -64,79 +67,82 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "resolve": ASKS,
     "acknowledge": ASKS,
     "abort": (
-        (0, "The terminal was asked, or may have been. The outcome still has to be awaited."),
-        (1, "Refused: it has ended, the bank was already asked, or the terminal runs nothing."),
+        (0, "The terminal got the abort, or may have got it. Await the outcome (posd await)."),
+        (1, "Refused: the payment has ended, the bank was already asked, or the terminal runs nothing."),
         USAGE,
         UNREACHABLE,
     ),
     "show": ASKS,
     "list": ASKS,
     "print": (
-        (0, "Printed; with --no-wait: sent; with --preview: drawn."),
+        (0, "Printed; with --no-wait: sent; with --preview: shown."),
         (1, "Failed, or refused."),
         USAGE,
         UNREACHABLE,
-        (4, "Still open, or in doubt: the wait was cut short, or whether it was sent is not known. It goes on."),
+        (4, "Still open: the wait ended early. Or in doubt: posd cannot tell whether the terminal has the job."),
     ),
     "quarantine": (
-        (0, "Done; with --apply: all that is stored agrees with the recorded events."),
-        (1, "Refused; with --apply: something differed; it is listed."),
+        (0, "Done; with --apply: the stored records agree with the events."),
+        (1, "Refused; with --apply: records differed; the output lists them."),
         USAGE,
         UNREACHABLE,
-        (4, "The wait was cut short; posd goes on with it."),
+        (4, "The wait ended early; posd continues the work."),
     ),
     "terminals": ASKS,
     "status": (
-        (0, "All is well. Payments that are under way do not count."),
-        (1, "Something is not: each such line names the next command."),
+        (0, "All is well. Running payments are no fault."),
+        (1, "Something is wrong: its line names the next command."),
         USAGE,
-        (3, "The daemon does not run, or this user may not ask it."),
+        (3, "The daemon does not run, or this user may not use its socket."),
     ),
-    "config": ((0, "The configuration is right."), (2, "It is wrong; every mistake is named.")),
-    "tls": ((0, "Done; of status: all is well."), (1, "Not done; of status: something is wrong."), USAGE),
+    "config": (
+        (0, "The configuration is correct."),
+        (2, "The configuration is wrong; the output names every mistake."),
+    ),
+    "tls": ((0, "Done; for status: all is well."), (1, "Not done; for status: something is wrong."), USAGE),
     "backup": (
         (0, "Written and checked."),
-        (1, "Refused, or it could not be written."),
+        (1, "Refused, or the backup could not be written."),
         USAGE,
         UNREACHABLE,
-        (4, "The wait was cut short; posd may go on with it."),
+        (4, "The wait ended early; posd may continue the work."),
     ),
     "restore": (
         (0, "Done."),
-        (1, "Nothing was changed: posd runs, a file cannot be used, or the question was not answered with yes."),
+        (1, "Nothing was changed: posd runs, a file cannot be used, or the answer to the question was not yes."),
         (2, "Wrong usage, the file is no backup of posd, or a line of the list of --ids is wrong."),
         (3, "With --seen: the daemon cannot be reached."),
     ),
     "verify": (
-        (0, "The database is whole and agrees with itself."),
-        (1, "Something is wrong with it; it is listed."),
+        (0, "The database is undamaged, and its records agree with each other."),
+        (1, "The database has faults; the output lists them."),
         (2, "Wrong usage, or the file is no database of posd."),
     ),
     "prune": (
         (0, "Done."),
-        (1, "Refused, the question was not answered with yes, or not all could be removed."),
+        (1, "Refused, the answer to the question was not yes, or not all could be removed."),
         USAGE,
         UNREACHABLE,
-        (4, "The wait was cut short; posd may go on with it."),
+        (4, "The wait ended early; posd may continue the work."),
     ),
-    "clock": ((0, "The clock is believed."), (1, "It is not, or posd refused."), USAGE, UNREACHABLE),
+    "clock": ((0, "posd trusts the clock."), (1, "posd does not trust the clock, or refused."), USAGE, UNREACHABLE),
     "clock confirm": ASKS,
     "doctor": (
-        (0, "Nothing has failed."),
-        (1, "Something has, a configuration that cannot be used too."),
-        (3, "posd does not run; other checks may have failed too."),
+        (0, "No check has failed."),
+        (1, "A check has failed; a configuration that posd cannot use is such a failure."),
+        (3, "posd does not run. Other checks may have failed too."),
     ),
     "support": (
         (0, "Written."),
-        (1, "Not written: the question was not answered with yes, or the file cannot be written."),
-        (2, "Wrong usage: the file is there already, or no person can be asked and --yes is not given."),
+        (1, "Not written: the answer to the question was not yes, or the file cannot be written."),
+        (2, "Wrong usage: the file already exists, or --yes is missing and no person can answer."),
     ),
-    "explain": ((0, "Done."), (2, "Wrong usage, or a code that posd does not have; the message names the nearest.")),
+    "explain": ((0, "Done."), (2, "Wrong usage, or an unknown code; the message names similar codes.")),
     "openapi": ((0, "Done."), USAGE),
     "completion": ((0, "Done."), USAGE),
     "logs": ALONE,
     "metrics": ASKS,
-    "report": ((0, "Done."), (1, "The total is not the one of --expect, or posd refused."), USAGE, UNREACHABLE),
+    "report": ((0, "Done."), (1, "The total differs from --expect, or posd refused."), USAGE, UNREACHABLE),
     "watch": ASKS,
 }
 
@@ -155,23 +161,23 @@ FAMILIES: Sequence[Sequence[str]] = (
 
 #: variable -> its meaning; for posd(1).
 ENVIRONMENT: Mapping[str, str] = {
-    "POSD_CONFIG": "The configuration file, where --config does not name one.",
-    "POSD_SOCKET": "The daemon's socket, where --socket does not name one.",
-    "POSD_DEBUG": "Set: a fault of posd itself is shown with where it happened. For who repairs posd.",
-    "NO_COLOR": "Set: no colours.",
+    "POSD_CONFIG": "The configuration file, if --config names none.",
+    "POSD_SOCKET": "The daemon's socket, if --socket names none.",
+    "POSD_DEBUG": "If set, a fault of posd is shown with its place in the code, for developers.",
+    "NO_COLOR": "If set, no colours.",
 }
 
 #: path -> its content; for posd(1).
 FILES: Mapping[str, str] = {
     "/etc/posd/config.toml": "The configuration; see posd.toml(5).",
     "/run/posd/till.sock": "The socket of the tills: group posd-till.",
-    "/run/posd/admin.sock": "The socket of the people who look after it: group posd-admin. It can do everything.",
-    "/run/posd/feed.sock": "The socket of a relay to head office: group posd-feed. It can read the feed, no more.",
-    "/var/lib/posd/posd.db": "The database. Every payment is in it.",
-    "/var/lib/posd/callback.key": "The secret by which posd knows that a callback is genuine.",
-    "/var/lib/posd/config.last": "The last configuration that worked, for a start with one that has a mistake.",
-    "/var/lib/posd/posd.db.witness": "The payments started lately: they tell where the database has gone back.",
-    "/var/lib/posd/tls/": "The local CA and the certificate that terminals see.",
+    "/run/posd/admin.sock": "The socket of operators: group posd-admin. All calls are allowed.",
+    "/run/posd/feed.sock": "The socket of a relay: group posd-feed. It serves only the feed, health and version.",
+    "/var/lib/posd/posd.db": "The database with every payment.",
+    "/var/lib/posd/callback.key": "The secret key that proves that a callback is authentic.",
+    "/var/lib/posd/config.last": "The last configuration that worked. posd starts with it if the files have a mistake.",
+    "/var/lib/posd/posd.db.witness": "The recent starts. By them posd notices that the database has gone back in time.",
+    "/var/lib/posd/tls/": "The local CA, and the certificate that posd shows to terminals.",
 }
 
 

@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,9 +207,3 @@ def test_an_operation_is_limited_by_its_original(
 def test_an_operation_without_an_approval_is_not_counted() -> None:
     declined = resolved(asking(CAPTURE, "60"), Result.DECLINED, "Ana", "slip", None, NOW)
     assert excess(asking(CAPTURE, "100"), of(PRE_AUTH, "100"), [declined], RULES) is None
-
-
-@pytest.mark.parametrize("kind", [VOID, REFUND])
-def test_a_void_and_a_refund_need_no_amount(kind: OperationType) -> None:
-    body = {"type": kind, "original": "00000000-0000-4000-8000-000000000001"}
-    assert read_start(json.dumps(body).encode())[1] == ()

@@ -18,7 +18,6 @@ from posd.payments.transitions import (
     interrupted,
     quarantined,
     rebuild,
-    recognise,
 )
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, ErrorEnvelope, NotSent, StartRefused
@@ -47,14 +46,6 @@ def codes(transaction: Transaction) -> set[str]:
 
 def refused() -> Transaction:
     return conclude_start(starting(), StartRefused(409, "busy"), NOW)
-
-
-@pytest.mark.parametrize(
-    ("recorded", "expected"),
-    [([], RepeatedEvent.NEW), ([b"a", b"b"], RepeatedEvent.REPEATED), ([b"x"], RepeatedEvent.REUSED)],
-)
-def test_an_event_is_new_repeated_or_a_reused_id_by_its_bytes(recorded: list[bytes], expected: RepeatedEvent) -> None:
-    assert recognise(b"a", recorded) is expected
 
 
 def test_a_reply_recorded_twice_counts_once() -> None:

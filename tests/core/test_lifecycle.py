@@ -90,12 +90,8 @@ def test_an_event_that_skips_states_but_names_the_last_state_is_illegal_and_no_g
 
 
 def test_a_second_card_shows_that_the_event_of_the_first_card_is_missing() -> None:
-    steps = walk(
-        ("TERMINAL_ACKNOWLEDGED", None),
-        ("CARD_PRESENTED", "CARD_PRESENTED"),
-        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
-    )
-    assert [item.trail.connected for item in steps] == [True, False, True]
+    first, second = ("CARD_PRESENTED", None), ("CARD_PRESENTED", "CARD_PRESENTED")
+    assert [item.trail.connected for item in walk(second, first)] == [False, True]
 
 
 def test_an_unknown_state_changes_nothing_and_is_the_last_state_if_it_is_in_sequence() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posd.base.json_types import encode
 from posd.base.operations import OperationType
 from posd.payments.amounts import NOTHING_MORE
-from posd.payments.counting import Of, charged, effect, excess, operation_of, original_of, tipped
+from posd.payments.counting import Of, Section, charged, effect, excess, operation_of, original_of, tipped
 from posd.payments.model import Outcome, Result, Transaction
 from posd.payments.outcomes import inferred
 from posd.records.model import Phase
@@ -72,6 +72,10 @@ def test_an_operation_has_the_effect_of_its_vector(case: dict[str, Any]) -> None
         original = original_of(made[named], members)
     found = effect(operation_of(made[-1]), original)
     assert (found.kind, found.counted) == (case["kind"], number(case["counted"]))
+    result = case["rows"][-1]["result"]
+    assert (found.section is Section.OPEN) is (result is None)
+    assert (found.section is Section.NOT_CHARGED) is (result not in (None, Result.APPROVED))
+    assert (found.section is Section.UNCLEAR) is (result == Result.APPROVED and None in (found.amount, found.of))
 
 
 def test_a_release_has_the_last_reserved_amount() -> None:

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.wire import MAX_TEXT, NotAnEvent, StartAcknowledgement, read_element, read_event
-from tests.core.scenarios import IDENTITY, acknowledgement_of
+from posd.base.json_types import decode
+from posd.payments.wire import (
+    MAX_TEXT,
+    NotAnEvent,
+    StartAcknowledgement,
+    read_acknowledgement,
+    read_element,
+    read_event,
+)
+from tests.core.scenarios import IDENTITY
 from tests.rig.events import body, event
 from tests.rig.tables import every
 
@@ -91,7 +99,7 @@ def test_two_serials_under_one_or_two_names_are_a_contradiction() -> None:
 )
 def test_an_acknowledgement_has_one_status_and_one_serial_in_both_of_its_places(inner: object, *, read: bool) -> None:
     reply = {"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "SN-1"}, "object": inner}
-    found = acknowledgement_of(json.dumps(reply).encode())
+    found = read_acknowledgement(decode(json.dumps(reply).encode()))
     assert found == (StartAcknowledgement("TERMINAL_ACKNOWLEDGED", (), "SN-1") if read else None)
 
 

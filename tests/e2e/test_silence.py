@@ -184,3 +184,13 @@ async def test_a_terminal_that_is_reachable_again_gets_a_search_at_once(shop: Sh
     shop.terminal.start = acknowledging(payment.serial)
     assert (await following.put()).status == 201
     assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
+
+
+async def test_a_cancellation_is_searched_if_the_request_to_the_acquirer_arrives_after_it(shop: Shop) -> None:
+    payment = await shop.started()
+    for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED")):
+        assert await payment.event(status, previous) == 200
+    assert not attention(await payment.get())
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    await payment.searched()
+    assert "illegal_transition" in attention(await payment.get())

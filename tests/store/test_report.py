@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from posd.base.times import iso
 from posd.clock.clock import Stretch
 from posd.payments import report
+from posd.payments.accounting import as_counted
 from posd.payments.counting import Section
 from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, PaymentReport, ReportPayment
 from posd.records.model import Phase
@@ -235,6 +236,33 @@ def test_the_terminals_time_can_be_any_iso_8601_time(shop: Book, case: dict[str,
 def test_a_payment_reported_days_late_counts_on_its_own_day(shop: Book) -> None:
     shop.put(1, NOON, occurred_at=(NOON + timedelta(seconds=9)).isoformat(), seconds=D(5 * 86400))
     assert (datetime.fromisoformat(one(shop).at) - NOON, one(shop).at_by) == (timedelta(seconds=9), "terminal")
+
+
+@pytest.mark.parametrize(("took", "seconds"), [(D("30.25"), D("30.25")), (D(0), D(0)), (D(-1), None)])
+def test_a_row_has_the_duration_and_the_reference_of_an_approval(shop: Book, took: D, seconds: D | None) -> None:
+    shop.put(1, NOON, seconds=took)
+    row = one(shop)
+    assert (row.seconds, row.transaction_reference, row.currency) == (seconds, identity(1 + 10**9), "USD")
+
+
+@pytest.mark.parametrize("of", ["charge", "void"])
+def test_the_parts_of_a_reversal_are_those_of_its_original_with_a_minus(shop: Book, of: str) -> None:
+    parts = {"iva": D("1.20"), "subtotal_iva": D("10.00"), "ice": D("0.30")}
+    amount = {"iva": parts["iva"], "subtotal_iva": parts["subtotal_iva"], "extra_taxes": {"ice": parts["ice"]}}
+    shop.put(1 if of == "charge" else 9, NOON, amount=amount)
+    if of == "void":
+        shop.put(1, NOON, kind="void", amount={}, original=9)
+    assert one(shop).parts == {name: value if of == "charge" else -value for name, value in parts.items()}
+
+
+@pytest.mark.parametrize(
+    ("payment", "standing"),
+    [({}, "certain"), ({"attention": ("conflicting_final",)}, "questioned"), ({"evidence": "operator"}, "by_person")],
+)
+def test_a_counted_correction_is_as_certain_as_its_payment(shop: Book, payment: Any, standing: str) -> None:
+    shop.put(1, NOON, **payment)
+    row = as_counted(one(shop), D(5), "USD")
+    assert (row.standing, row.counted, row.unsure) == (standing, D(5), standing == "by_person")
 
 
 @pytest.mark.parametrize(

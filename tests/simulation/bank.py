@@ -100,6 +100,8 @@ class Bank:
     references: dict[str, Truth] = field(default_factory=dict)
     #: Pairs (parent, derived operation), in the order in which the terminals received the operations.
     derived: list[tuple[Truth, Truth]] = field(default_factory=list)
+    #: Whether the acquirer reports captures and reversals as negative amounts, and a tip as the new total.
+    signed: bool = False
 
     def of(self, identity: str) -> Truth:
         """Return the truth of an id."""
@@ -113,6 +115,27 @@ class Bank:
         """Return the charged amount, with the tips that were added later."""
         own, tips = standing(base, [*self.under(base)])
         return Decimal(own + tips)
+
+    def reported(self, truth: Truth) -> Decimal:
+        """Return the authorized amount in the approval of an operation."""
+        base = truth.base
+        if not self.signed or base is None or truth.kind == "re-auth":
+            return truth.amount
+        own, tips = standing(base, [other for other in self.under(base) if other is not truth])
+        return own + tips + truth.amount if truth.kind == "post-tip" else -truth.amount
+
+    def moved(self, truth: Truth) -> Decimal | None:
+        """Return the amount that an operation charged, negative if it gave money back. None: posd cannot know."""
+        base = truth.base
+        family = [truth] if base is None else [truth, base, *self.under(base)]
+        if any(other.doubtful for other in family) or (
+            self.signed and any(other.kind == "capture" for other in family)
+        ):
+            return None
+        held = base if truth.kind == "void" and base is not None else truth
+        if not truth.charged or held.kind in ("pre-auth", "re-auth"):
+            return Decimal()
+        return -truth.amount if truth.kind in ("void", "refund") else truth.amount
 
     def wrong(self, base: Truth, asked: Truth) -> frozenset[str]:
         """Return the codes with which posd should have refused an operation."""

@@ -125,8 +125,9 @@ class Chain(Part):
             cents = random.randrange(1, sale.cents + 1)
         elif share == "more":
             cents = sale.cents * 3 + random.randrange(1, 100)
-        identity = new_id(random)
+        identity, own = new_id(random), self._till.serial
         self.world.give_habit(identity, sale, 1000 + number)
+        other, weights = self.world.other_serial(own), (70, 20, 10) if number == len(self._links) else (20, 10, 70)
         return Link(
             identity,
             kind,
@@ -134,9 +135,7 @@ class Chain(Part):
             original,
             by_reference=random.random() < 0.4,
             repeat=random.random() < 0.3,
-            terminal=random.choices(
-                (self._till.serial, None, self.world.other_serial(self._till.serial)), (70, 20, 10)
-            )[0],
+            terminal=random.choices((own, None, other), weights)[0],
         )
 
     def _body(self, link: Link) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import math
+import re
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.rig.events import FINALS
@@ -36,6 +39,10 @@ GAP_SEARCHES: Final = 4
 #: Maximum time until a waiting till gets an end that a search finds, in seconds. This time is longer than the longest
 #: pause between two searches.
 WAIT_SECONDS: Final = 450.0
+#: Maximum time until a till is told that posd cannot use events of its payment, in seconds.
+UNUSABLE_SECONDS: Final = 15.0
+#: A callback URL with its token.
+TOKEN: Final = re.compile(rb"webhooks/transactions/[^/]*/(?!\[redacted\])")
 #: Maximum time until an operator is asked, in seconds.
 SHOWN_SECONDS: Final = 2400.0
 #: Maximum time until a till gets the end of a print job, in seconds. The time is the longest pause between two polls,
@@ -43,11 +50,23 @@ SHOWN_SECONDS: Final = 2400.0
 PRINT_SECONDS: Final = 90.0
 
 
+def identity_of(path: str) -> str:
+    """Return the id in the path of a call."""
+    return path.partition("?")[0].split("/")[3]
+
+
 class Checks(EndChecks):
     """The checks of all promises."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
+        #: Id -> time of the newest call of a till that starts it, and time at which posd said that it never started.
+        self.asked: dict[str, float] = {}
+        self.denied: dict[str, float] = {}
+        #: Id -> true time until which a till permits the start, and the error of the clock at the till's request.
+        self.deadlines: dict[str, tuple[datetime, timedelta]] = {}
+        #: Id -> time of the first event that posd could not use.
+        self.unusable: dict[str, float] = {}
         #: Id -> results that posd has shown for this id, in order.
         self.shown: dict[str, list[str]] = {}
         #: (id, reason) of each line of the stream about a payment.
@@ -61,7 +80,17 @@ class Checks(EndChecks):
     def start(self, truth: Truth) -> None:
         """Check a start that has reached a terminal."""
         self.world.start_came.set()
-        self.holds(len(truth.starts) == 1, f"posd sent {truth.identity} {len(truth.starts)} times")
+        identity = truth.identity
+        self.holds(len(truth.starts) == 1, f"posd sent {identity} {len(truth.starts)} times")
+        denied = self.denied.get(identity, 0.0) <= self.asked.get(identity, math.inf)
+        self.holds(denied, f"posd said that {identity} never started, and then sent it")
+        clocks = self.world.machine.clocks
+        until, error = self.deadlines.get(identity, (clocks.true, clocks.error))
+        late = (clocks.true - until).total_seconds()
+        told = f"posd sent {identity} {late:.1f} s after the till's not_after"
+        held = max(self.world.last(effect, truth.starts[-1]) for effect in ("holds", "stops-one"))
+        slow = self.world.now - held < RECOVERY_SECONDS
+        self.holds(late < self.world.slower or error != clocks.error or slow, told)
         if (base := truth.base) is not None:
             wrong = sorted(self.world.bank.wrong(base, truth))
             unsure = any(other.doubtful for other in (base, *self.world.bank.under(base)))
@@ -101,6 +130,7 @@ class Checks(EndChecks):
         if reply.status in (400, 403):
             if began >= self.went_back:  # an earlier event may be in the replaced database only
                 truth.kept.append(event)
+            self.unusable.setdefault(identity, world.now)
             good = payment.habit.events != "broken" and FOREIGN not in event
             self.holds(not good, f"posd refused a good event of {identity}: {reply.status} {reply.body[:300]!r}")
         if not 200 <= reply.status < 300:
@@ -159,6 +189,8 @@ class Checks(EndChecks):
         """Check the reply to a body that is not an event of a payment."""
         wanted = {"other-payment": 400, "too-large": 413}.get(kind, 403)
         self.seen("intruder", f"{kind} {reply.status}")
+        if reply.status == wanted and kind in ("other-payment", "other-merchant", "other-terminal"):
+            self.unusable.setdefault(identity, self.world.now)
         told = f"posd replied {reply.status} to a forged event of {identity} ({kind})"
         self.holds(reply.status in (wanted, 503), told)
 
@@ -183,10 +215,16 @@ class Checks(EndChecks):
 
     # Calls of tills and of the operator.
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, path: str, reply: Reply) -> None:
         """Check a reply to a till or an operator."""
         if reply.status >= 400:
             self.seen("problem", reply.json["code"])
+            if reply.json.get("never_started"):
+                identity = identity_of(path)
+                self.denied[identity] = self.world.now
+                told = f"posd says that {identity} never started, and sent it"
+                self.holds(not self.truth(identity).starts, told)
+        self.holds(TOKEN.search(reply.body) is None, f"the reply to {path} has a callback token")
         self.holds(reply.status != 500, f"posd replied 500 to a call: {reply.body[:300]!r}")
 
     def refused_start(self, identity: str, reply: Reply) -> None:
@@ -208,6 +246,10 @@ class Checks(EndChecks):
     def waits(self, identity: str, serial: str, document: dict[str, Any]) -> None:
         """Check that a till does not wait long after the end of a payment, unless posd asks an operator."""
         truth, world = self.truth(identity), self.world
+        unseen = world.now - self.unusable.get(identity, world.now) > UNUSABLE_SECONDS and not truth.lost
+        if unseen and document["phase"] == "active" and identity not in world.terminal(serial).found:
+            told = f"posd shows {document['next_step']} for {identity}, and cannot use its events"
+            self.holds(document["next_step"] == "ask_person", told)
         if truth.ended is None or world.now - truth.ended < WAIT_SECONDS or document["released"]:
             return
         over = world.now - max(truth.ended, world.free_since(serial))

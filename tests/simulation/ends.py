@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -30,6 +30,11 @@ SUSPICIOUS: Final = {
     "unlikely": "approval_unlikely",
     "no-reference": "missing_reference",
 }
+#: Attentions that only an operator closes.
+LASTING: Final = frozenset(
+    {"serial_mismatch", "conflicting_final", "outcome_corrected", "approval_unlikely", "illegal_transition"}
+    | {"unknown_status", "event_id_reused", "damaged_event"}
+)
 #: Maximum number of stored events of one payment: the events within the limits, and the first event of each state.
 MOST_EVENTS: Final = machine.MOST_EVENTS + limits.FINALS_OF_TRANSACTION.value + 7
 #: Rules of the rows that hold at every moment: no damage, no missing row, an outcome if final, no event twice.
@@ -225,8 +230,28 @@ class EndChecks:
             self.holds(result == stated, f"{identity} changed to {result} after the terminal reported {stated}")
         elif result is not None and change["status"] in FINALS:
             self.stated[identity] = result
+        if before is not None:
+            closed = LASTING.intersection(before["attention"]).difference(change["attention"])
+            self.holds(not closed, f"no operator closed {sorted(closed)} of {identity}")
 
     # The end of the run.
+
+    def accounts(self, report: Document, shifts: list[Document], known: set[str]) -> None:
+        """Check the amounts in the report and in all shifts against the acquirer's records."""
+        listed = {row["client_transaction_id"]: _cents(row["counted"]) for row in report["payments"]}
+        closed = Counter[str]()
+        for line in (line for shift in shifts for line in shift["payments"]):
+            closed[line["client_transaction_id"]] += _cents(line["counted"]) - _cents(line.get("was"))
+        for identity, truth in self.world.bank.truths.items():
+            moved = self.world.bank.moved(truth)
+            if moved is None or identity not in known or self.world.habit_of(identity).events in SUSPICIOUS:
+                continue
+            for name, counted in ("report", listed.get(identity, moved * 100)), ("shifts", closed[identity]):
+                told = f"the {name} counted {counted} cents for the {truth.kind} {identity}, which moved {moved}"
+                self.holds(counted == moved * 100, told)
+        total = sum(_cents(item["total"]) for item in report["by_currency"])
+        told = f"the report's total is {total} cents, and its payments add up to {sum(listed.values())}"
+        self.holds(total == sum(listed.values()) or report["unlisted"] > 0, told)
 
     def nothing_left(self, terminals: list[Document], metrics: str, known: list[Document]) -> None:
         """Check at the end of the run that no finished payment holds a terminal, and no connection is open."""
@@ -277,6 +302,9 @@ class EndChecks:
         code = SUSPICIOUS.get(self.world.habit_of(identity).events)
         if code and outcome["status"] == "APPROVAL" and not truth.lost:
             self.holds(code in attention, f"posd shows the approval of {identity} without the attention {code}")
+        final = {status_of(event) for event in truth.acknowledged}.intersection(FINALS)
+        told = f"posd shows {identity} without the attention conflicting_final, and has acknowledged {sorted(final)}"
+        self.holds(len(final) < 2 or truth.lost or "conflicting_final" in attention, told)
         wrong = [*self.of(truth, result)]
         if not wrong and not truth.lied and truth.charged != (result == "approved") and result not in truth.words:
             wrong = [f"posd shows {identity} as {result}, and the acquirer has {truth.end}"]
@@ -355,6 +383,8 @@ class EndChecks:
             return
         self._chain(basket, known)
         truths = [self.truth(identity) for identity in basket.ids]
+        for truth in truths:
+            self._amount(truth, basket.sale.cents)
         if any(truth.lied or truth.words for truth in truths):
             return
         charges = sum(truth.charged for truth in truths)
@@ -379,9 +409,15 @@ class EndChecks:
             derived = known[base.identity]["derived"]
             self.holds(identity in derived, f"`derived` of {base.identity} lacks {identity}: {derived}")
             if truth.starts:
+                self._amount(truth, link.amount)
                 self.holds(truth.kind == link.kind, f"posd sent the {link.kind} {identity} as {truth.kind}")
                 self._reference(link, truth)
                 self._reversal(document, truth)
+
+    def _amount(self, truth: Truth, cents: int | None) -> None:
+        """Check that the terminal received the amount of the till."""
+        told = f"posd sent {truth.amount} for {truth.identity}, and the till requested {cents} cents"
+        self.holds(not truth.starts or cents in (None, truth.amount * 100), told)
 
     def _reference(self, link: "Link", truth: Truth) -> None:
         """Check that posd sent the reference of the original, or of the newest re-authorization."""
@@ -413,6 +449,10 @@ class EndChecks:
         self.seen("reversal", wanted)
         told = f"posd shows the void {truth.identity} as a {shown} instead of a {wanted}"
         self.holds(shown in (wanted, None), told)
+
+
+def _cents(amount: float | None) -> int:
+    return round((amount or 0) * 100)
 
 
 def rank(status: str | None) -> int:

@@ -32,7 +32,7 @@ REPLIES: Final = weights(
 #: How the payment's events arrive. The share MUTE decides how often no event arrives.
 EVENTS: Final = weights(
     "plain 70, twice 5, shuffled 4, some-lost 4, final-lost 3, late 3, damaged 2, broken 2, id-reused 1, "
-    "unknown-status 1, contradicted 0.5, wrong-serial 1, foreign 1, flood 0.3, other-amount 1, unlikely 1, "
+    "unknown-status 1, contradicted 1.5, wrong-serial 1, foreign 1, flood 0.3, other-amount 4, unlikely 1, "
     "no-reference 1, none-comes 0"
 )
 
@@ -55,6 +55,8 @@ FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference
 #: Share of bad payments without any event. The two tables after it have the replies to the starts and the searches of
 #: these payments.
 MUTE: Final = 0.08
+#: Share of these payments that wait for a card.
+WAITS: Final = 0.2
 #: Share of these payments if the configuration lets posd conclude `not_started`. For these payments posd must not
 #: conclude `not_started`.
 MUTE_PROVABLE: Final = 0.4
@@ -93,5 +95,9 @@ def draw(random: Random, *, bad: float, followed: bool = False, mute: float = MU
     habit = Habit(of(ENDS), of(REPLIES), of(EVENTS), of(SEARCHES), of(ABORTS), of(EXTRAS))
     if random.random() < bad * mute:
         reply, search = random.choice(MUTE_REPLIES), random.choice(MUTE_SEARCHES)
-        return replace(habit, reply=reply, events="none-comes", search=search, abort="cancels")
+        habit = replace(habit, reply=reply, events="none-comes", search=search, abort="cancels")
+        # the terminal waits for a card, and fails to abort
+        return replace(habit, end="wait", search="usual", abort="failed") if random.random() < WAITS else habit
+    if habit.reply == "refused-runs" and habit.events == "plain":
+        habit = replace(habit, events="some-lost")
     return habit if not followed or habit.events in FOLLOWED else replace(habit, events="plain")

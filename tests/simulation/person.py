@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.rig.events import FINALS, RESULTS
@@ -108,6 +109,11 @@ class Person(Part):
             await asyncio.sleep(30.0)
         self._asked.pop(identity, None)
 
+    async def report(self, middle: datetime, half: timedelta) -> Reply:
+        """Read the report of a period."""
+        since, until = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (middle - half, middle + half))
+        return await self.call("GET", f"/v1/report?since={since}&until={until}")
+
     async def release(self, identity: str) -> bool:
         """Release the terminal of a payment. Return whether posd released the terminal.
 
@@ -133,7 +139,7 @@ class Person(Part):
         reply = await call_once(self.world.network, "person", place, 60, method, path, sent, credentials=(900, 0, 0))
         if reply is not None:
             self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
-            self.checks.reply(reply)
+            self.checks.reply(path, reply)
         return reply
 
     async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:

@@ -41,7 +41,7 @@ MANNERS: Final = weights(
 )
 
 #: Share of sales with a further operation (capture, tip, void, refund). The next constant is the share around midnight.
-CHAINS: Final = 0.15
+CHAINS: Final = 0.25
 MIDNIGHT_CHAINS: Final = 0.5
 
 

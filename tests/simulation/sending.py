@@ -199,6 +199,7 @@ class Sender(Part):
                 "client_transaction_id": payment.identity,
                 "amount": {"currency": "USD", "subtotal_iva0": float(truth.amount), "tip": 0},
                 "metadata": payment.request.get("metadata") or {},
+                "events_webhook_url": payment.url,
             } | sent_under(truth)
         if status == "APPROVAL":
             reference = new_id(random)
@@ -207,7 +208,7 @@ class Sender(Part):
             fields["raw_response"] = {
                 "transaction_reference": reference if payment.habit.events != "no-reference" else None,
                 "ticket_number": f"{random.randrange(10**6):06}",
-                "authorized_amount": float(truth.amount * times),
+                "authorized_amount": float(self.world.bank.reported(truth) * times),
                 "card_type": "credit",
                 "message_fields": {"F38": "A1B2C3", "F39": "00"},
             }

@@ -9,10 +9,13 @@ import json
 import math
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from posd.base.times import iso
 from tests.rig.streams import Reply
 from tests.simulation.chain import Chain, Link
+from tests.simulation.checks import RECOVERY_SECONDS, identity_of
 from tests.simulation.http import Client, Stream, call_once
 from tests.simulation.part import Part, new_id, within
 from tests.simulation.plan import Sale
@@ -35,6 +38,11 @@ FIRST_PAUSE: Final = 0.25
 LAST_PAUSE: Final = 8.0
 #: Behaviour of a till -> seconds that one call waits for an outcome. The default is 45.
 SECONDS: Final = {"poll": 2, "patient": 300}
+#: Share of starts with `not_after`.
+LIMITED: Final = 0.1
+#: Reply to a start with a faulty value, and a path with an id that a program can send by mistake.
+INVALID: Final = (422, "invalid_request")
+NIL: Final = "/v1/transactions/00000000-0000-0000-0000-000000000000"
 #: Reply to a start on an unknown terminal.
 UNKNOWN: Final = (422, "unknown_terminal")
 
@@ -50,6 +58,8 @@ class Basket:
     belief: str | None = None
     #: Number of refused starts.
     refusals: int = 0
+    #: Id -> the latest time at which posd may send the start, for some of the starts.
+    not_after: dict[str, str] = field(default_factory=dict)
     #: The operations of the chain, from the first on. Empty if no operation is to follow.
     links: list[Link] = field(default_factory=list)
 
@@ -100,16 +110,23 @@ class Till(Part):
         identity = new_id(random)
         self.world.give_habit(identity, basket.sale, len(basket.ids))
         basket.ids.append(identity)
+        if random.random() < LIMITED:
+            clocks, patience = self.world.machine.clocks, timedelta(seconds=random.uniform(0.5, 20.0))
+            basket.not_after[identity] = iso(clocks.now() + patience)
+            self.checks.deadlines[identity] = clocks.true + patience, clocks.error
         return identity
 
     def _request(self, basket: Basket) -> dict[str, Any]:
         sale = basket.sale
-        return {
+        request = {
             "terminal": self.serial,
             "amount": {"subtotal_iva0": f"{sale.cents // 100}.{sale.cents % 100:02}"},
             "sale": f"basket-{sale.number}",
             "metadata": {"ticket": sale.number},
-        } | ({} if sale.first == "charge" else {"type": sale.first})
+            "type": sale.first,
+            "not_after": basket.not_after.get(basket.ids[-1]),
+        }
+        return {name: value for name, value in request.items() if value not in (None, "charge")}
 
     async def _sell(self, basket: Basket) -> None:
         self.seen("manner", basket.sale.manner)
@@ -139,8 +156,9 @@ class Till(Part):
             self._beside(self._release(identity, random.uniform(0.0, 3.0)))
         if manner == "twice":
             self._beside(self._call_once("PUT", path, request))
+            self._beside(self._look(path, random.uniform(0.002, 0.2)))
         if manner == "careless":
-            await self._careless(basket, request)
+            await self._careless(basket, {**request})
         while True:
             reply = await self.put(basket, path, request)
             if reply is None:
@@ -151,6 +169,10 @@ class Till(Part):
             code = reply.json["code"]
             if code == "pruned":
                 return "done" if reply.json["result"] == "approved" else "new_id_ok"
+            if code == "expired":
+                if reply.json["next_step"] == "new_id_ok":
+                    self.checks.refused_start(identity, reply)
+                return str(reply.json["next_step"])
             if code in ("terminal_busy", "sale_conflict"):
                 blocking = reply.json.get("blocking_transaction") or reply.json["transactions"][0]
                 if step := await self._blocked(basket, blocking, code):
@@ -189,7 +211,9 @@ class Till(Part):
                 return None
             if code in ("draining", "storage_unavailable", "internal_error"):
                 await asyncio.sleep(1.0)
-            elif code in ("restore_unseen", "identity_conflict", "terminal_offline", "clock_unsure"):
+            elif code == "clock_unsure":
+                body.pop("not_after")
+            elif code in ("restore_unseen", "identity_conflict", "terminal_offline"):
                 await self.world.person.asked(reply.json)
             else:
                 return reply
@@ -254,15 +278,26 @@ class Till(Part):
             said = (reply.status, reply.json.get("code"))
             self.holds(said == (409, "id_reused"), "posd accepted an id twice")
 
+    async def _look(self, path: str, seconds: float) -> None:
+        """Read a payment whose start may be under way."""
+        await asyncio.sleep(seconds)
+        await self._call_once("GET", path, b"")
+
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
         """Send faulty calls. posd refuses each call with a different code, and no call has an effect."""
         identity = new_id(self.world.random("careless", basket.sale.number))
         path = f"/v1/transactions/{identity}"
+        request.pop("not_after", None)
         good = json.dumps(request).encode()
         for method, target, body, kind, wanted in (
             ("PUT", path, good[:-1], "application/json", (400, "malformed_json")),
             ("PUT", path, json.dumps(request | {"amout": 1}).encode(), "application/json", (422, "invalid_request")),
             ("PUT", path, json.dumps(request | {"terminal": "SN-9"}).encode(), "application/json", UNKNOWN),
+            *(
+                ("PUT", path, json.dumps(request | {"amount": amount}).encode(), "application/json", INVALID)
+                for amount in ({"subtotal_iva0": 5, "total": 5}, {"subtotal_iva0": 0}, {"subtotal_iva0": 1.005}, {})
+            ),
+            ("PUT", NIL, good, "application/json", INVALID),
             ("PUT", path, good, "text/plain", (415, "unsupported_media_type")),
             ("PUT", path, good + b" " * 300_000, "application/json", (413, "payload_too_large")),
             ("DELETE", path, b"", "", (405, "method_not_allowed")),
@@ -271,7 +306,6 @@ class Till(Part):
             reply = await self._call_once(method, target, body, kind)
             if reply is not None and reply.status != 503:
                 said = (reply.status, reply.json.get("code"))
-                self.checks.reply(reply)
                 self.holds(said == wanted, f"posd replied {said} instead of {wanted} to a faulty call")
                 self.checks.refused_start(identity, reply)
 
@@ -310,13 +344,20 @@ class Till(Part):
         began, life = self.world.now, self.world.machine.life
         with suppress(OSError):
             end = await self._dial()
-            stream = Stream(end, lambda _kind, _place, _data: None)
+            messages: dict[str, bytes] = {}
+            stream = Stream(end, lambda kind, _place, data: messages.update({kind: data}))
             try:
                 ended = await within(120, stream.run(f"/v1/transactions/{identity}/events"))
             finally:
                 end.abort()
             if stream.last == "outcome" or not ended:
                 self.checks.told(identity, began)
+            if not ended and "state" in messages:
+                reply = await self._call("GET", f"/v1/transactions/{identity}/outcome?timeout=0")
+                if reply.status == 202 and self.world.machine.life == life:
+                    told, shown = (json.loads(body)["next_step"] for body in (messages["state"], reply.body))
+                    late = self.world.free_since("") + RECOVERY_SECONDS > self.world.now or self.world.felt("crowd")
+                    self.holds(told == shown or late, f"the stream of {identity} told {told} instead of {shown}")
             elif stream.status == 200:
                 self.checks.stream_ended(identity, life, began, stream.last)
 
@@ -369,6 +410,7 @@ class Till(Part):
                     if self._client is None or self._client.end.is_closing():
                         self._client = Client(await self._dial())
                     self._called_at, life = self.world.now, self.world.machine.life
+                    self._starts(method, path)
                     reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
             except OSError as error:
                 if isinstance(error, TimeoutError):
@@ -381,8 +423,12 @@ class Till(Part):
                 continue
             self.checks.answered(path, self._called_at, self._longest(method, path), reply)
             self.world.note(f"till {self.number}", method, path, reply.status, reply.body)
-            self.checks.reply(reply)
+            self.checks.reply(path, reply)
             return reply
+
+    def _starts(self, method: str, path: str) -> None:
+        if method == "PUT":
+            self.checks.asked[identity_of(path)] = self.world.now
 
     def _longest(self, method: str, path: str) -> float:
         """Return the longest permitted duration of a call, in seconds."""
@@ -394,9 +440,11 @@ class Till(Part):
         self, method: str, path: str, body: Any, content_type: str = "application/json"
     ) -> Reply | None:
         """Call on a new connection. Return None if no reply arrives. Bytes are sent unchanged."""
+        self._starts(method, path)
         sent = body if isinstance(body, bytes) else json.dumps(body).encode()
         request, place, who = (method, path, sent, content_type), self.world.machine.socket("till"), self._credentials
         reply = await call_once(self.world.network, "till", place, PATIENCE, *request, credentials=who)
         if reply is not None:
             self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
+            self.checks.reply(path, reply)
         return reply

@@ -301,12 +301,19 @@ async def _clock(world: "World", fault: "Fault", sign: int) -> None:
             said = {"older_than_days": world.plan.retention_days or 400}
             pruned = await world.person.call_once("POST", "/v1/prune", said)
             jumped = world.now - began >= 120.0 and machine.life == life
+            if machine.life == life and not state["sure"]:
+                report = (await world.person.report(clocks.now(), timedelta(hours=1))).json
+                world.holds(report["clock_unsure"], "the report of an untrusted clock's day does not say so")
             world.holds(not (jumped and state["sure"]), "posd trusts a clock that jumped two minutes ago")
             removed = jumped and pruned is not None and pruned.status < 400
             world.holds(not removed, f"posd removed records by an untrusted clock: {pruned and pruned.body!r}")
     await asyncio.sleep(max(0.0, began + fault.seconds - world.now))
     clocks.error = timedelta()
     clocks.kernel = Kernel.SYNCHRONISED
+
+
+async def _close_shift(world: "World", _: "Fault") -> None:
+    await world.person.call_once("POST", "/v1/shifts", {"operator": "P"})
 
 
 async def _reload(world: "World", fault: "Fault") -> None:
@@ -343,7 +350,7 @@ async def _connect(
 
 async def _strangers(world: "World", fault: "Fault") -> None:
     """Open connections from an unknown host of the LAN, and send nonsense or nothing."""
-    host = f"10.0.9.{fault.value % 200}"
+    host, began = f"10.0.9.{fault.value % 200}", world.now
     said = b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 40, b"POST /w/x HTTP/1.1\r\ncontent-length: 9"
     ends = await _connect(world, host, (world.network.machine, 8443), 20 + fault.value % 200, said)
     life = world.machine.life
@@ -352,7 +359,7 @@ async def _strangers(world: "World", fault: "Fault") -> None:
         held = sum(not end.ended for end in ends)
         world.holds(held <= 16, f"posd lets a stranger hold {held} connections")
     await asyncio.sleep(max(0.0, fault.seconds - 2.0))
-    if world.machine.serves(life) and fault.seconds > IDLE_SECONDS:
+    if world.machine.serves(life) and fault.seconds > IDLE_SECONDS and world.last("unwell") < began:
         silent = sum(not end.ended for end in ends[::4])
         world.holds(not silent, f"posd keeps {silent} idle connections open after {IDLE_SECONDS} s")
     for end in ends:
@@ -494,5 +501,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     "sync-error-kill": _kind(1.0, "stops unwell", sync_error_kill),
     "log-still": _kind(0.5, "", _log_still),
     "manager-still": _kind(0.3, "", _manager_still),
+    "shift": _kind(1.0, "", _close_shift),
     "night": _kind(0.0, "stops", night),  # only in runs over weeks
 }

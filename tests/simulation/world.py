@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -42,6 +43,8 @@ CALM_SECONDS: Final = 120.0
 FELT_SECONDS: Final = 5.0
 #: Share of runs with a follower of the feed's stream.
 FOLLOWED: Final = 0.3
+#: Share of runs whose acquirer reports amounts with signs.
+SIGNED: Final = 0.4
 #: Share of aborted payments whose terminal is slow to abort.
 SLOW_ABORTS: Final = 0.3
 #: Share of bad payments with a flood of events, and share of bad payments that lose some events. The habits add more
@@ -82,6 +85,7 @@ class World:
         self.loop = VirtualLoop(self.network)
         self.loop.thread_seconds = self._step_seconds
         self.truth = self.bank.of
+        self.bank.signed = self.random("signed").random() < SIGNED
         self.checks = Checks(self)
         self.holds = self.checks.holds
         self.printed: dict[str, int] = {}
@@ -349,6 +353,7 @@ ca_file = "@HOME@/ca.pem"
                 self.seen("print-attention", item["code"])
         health = await self.person.call("GET", "/v1/health")
         self.checks.healthy(health.json)
+        await self._accounts(transactions)
         terminals = (await self.person.call("GET", "/v1/terminals")).json["terminals"]
         metrics = (await self.person.call("GET", "/metrics")).body.decode()
         self.checks.nothing_left(terminals, metrics, transactions)
@@ -439,6 +444,13 @@ ca_file = "@HOME@/ca.pem"
             if len(document["changes"]) < 500:
                 self.checks.reading_anew = False
                 return
+
+    async def _accounts(self, transactions: list[dict[str, Any]]) -> None:
+        """Close the last shift, and check the report and all shifts."""
+        await self.person.call("POST", "/v1/shifts", {"operator": "P"})
+        shifts = (await self.person.call("GET", "/v1/shifts?limit=20")).json["shifts"]
+        report = await self.person.report(self.machine.clocks.true, timedelta(days=180))
+        self.checks.accounts(report.json, shifts, {item["client_transaction_id"] for item in transactions})
 
     async def _old_ids(self) -> None:
         """Repeat starts of payments that were removed, and check that posd still knows their ids."""

@@ -50,7 +50,8 @@ def main() -> int:
             print(f"no mutants: this checkout has no commit {base}")
             return 0
         lines = {module: changed_lines(module, base) for module in names}
-        names = [module for module in names if next(mutants(path_of(module), lines[module]), None)]
+        counts = {module: sum(1 for _ in mutants(path_of(module), lines[module])) for module in names}
+        names = sorted(filter(counts.get, counts), key=counts.__getitem__)  # most modules are reached in time
         if not given.modules:
             print(f"modules with changed functions since {base}: {', '.join(names) or 'none'}", flush=True)
     if not names:

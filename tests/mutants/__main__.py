@@ -65,6 +65,10 @@ def main() -> int:
     arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=30"]
     files = sorted(set().union(*(module.near for module in modules))) + [DAEMON] * given.daemon
     pytest.main([*arguments, "-q", *files], plugins=[Mutation(modules, say, given.sample, end)])
+    if base is None and given.sample is None and given.minutes == math.inf:
+        for module in modules:
+            for name in module.accepted.keys() - module.known:
+                say(f"a needless reason in accepted.toml: {module.name} {name}")
     return int(any(module.lived or module.pending for module in modules))
 
 

@@ -50,6 +50,7 @@ class Mutant:
     function: str
     place: Place | None  # this value is the place of the function's code, or None for all places
     line: int
+    statement: int  # line of the statement that has the original
     change: str
     code: CodeType
 
@@ -67,8 +68,9 @@ def mutants(path: Path, lines: set[int] | None = None) -> Iterator[Mutant]:
             continue
         for index, statement in enumerate(function.body):
             if not (index == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
-                for line, change in _changes(function, "body", index):
-                    yield Mutant(name, (name, _first_line(function)), line, change, compile(tree, path, "exec"))
+                for line, within, change in _changes(function, "body", index):
+                    place = name, _first_line(function)
+                    yield Mutant(name, place, line, within, change, compile(tree, path, "exec"))
 
 
 def watched(path: Path, first: int) -> tuple[CodeType, list[tuple[str, int]]]:
@@ -107,15 +109,19 @@ def _first_line(function: Function) -> int:
     return min([function.lineno, *(item.lineno for item in function.decorator_list)])
 
 
-def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[int, str]]:
-    """Make each change at a node and below the node in turn. Undo each change before the next change."""
+def _changes(parent: ast.AST, field: str, index: int | None, within: int = 0) -> Iterator[tuple[int, int, str]]:
+    """Make each change at a node and below the node in turn. Undo each change before the next change.
+
+    Yield its line, the line of its statement, and its text. `within`: line of the statement around the node.
+    """
     values = getattr(parent, field)
     node = values if index is None else values[index]
+    within = node.lineno if isinstance(node, ast.stmt) else within
     for other in _others(node, parent):
         ast.copy_location(other, node)
         ast.fix_missing_locations(other)
         _put(parent, field, index, other)
-        yield getattr(node, "lineno", 0), f"{_text(node)} -> {_text(other)}"
+        yield getattr(node, "lineno", within), within, f"{_text(node)} -> {_text(other)}"
     _put(parent, field, index, node)
     if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert) or _name(node) in SPEAKING:
         return
@@ -128,15 +134,15 @@ def _changes(parent: ast.AST, field: str, index: int | None) -> Iterator[tuple[i
             if isinstance(child, ast.match_case):
                 yield from _never_matches(child)
             if isinstance(child, ast.expr | ast.stmt | ast.comprehension | ast.match_case | ast.keyword):
-                yield from _changes(node, name, place)
+                yield from _changes(node, name, place, within)
 
 
-def _never_matches(case: ast.match_case) -> Iterator[tuple[int, str]]:
+def _never_matches(case: ast.match_case) -> Iterator[tuple[int, int, str]]:
     if isinstance(case.body[0], ast.Expr) and _name(case.body[0].value) == "assert_never":
         return
     guard = case.guard
     case.guard = ast.copy_location(ast.Constant(False), case.body[0])
-    yield case.body[0].lineno, f"case {_text(case.pattern)} -> never"
+    yield case.body[0].lineno, case.body[0].lineno, f"case {_text(case.pattern)} -> never"
     case.guard = guard
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -45,7 +45,7 @@ class Module:
     name: str
     path: Path
     near: frozenset[str]
-    accepted: Container[str]
+    accepted: Mapping[str, str]
     say: Callable[[str], None]
     #: Only functions with one of these lines get mutants.
     changed: set[int] | None = None
@@ -55,8 +55,8 @@ class Module:
     lines: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     died: int = 0
     lived: int = 0
-    #: Number of survivors that are accepted with a reason.
-    known: int = 0
+    #: Survivors that are accepted with a reason.
+    known: list[str] = field(default_factory=list)
     #: Number of mutants that were not reached in time.
     late: int = 0
     #: Number of mutants that each file of tests with a daemon has killed.
@@ -67,7 +67,7 @@ class Module:
     def survived(self, mutant: Mutant, reached: str = "") -> None:
         """Count a survivor, and print it unless it is accepted."""
         if mutant.name in self.accepted:
-            self.known += 1
+            self.known.append(mutant.name)
         else:
             self.lived += 1
             self.say(f"{self.name}:{mutant.line} {mutant.name}{reached}")
@@ -80,7 +80,7 @@ class Module:
             rate = f"{100 * self.died / total:5.1f} %" if total else "      -"
             late = f"  {self.late} not reached in time" if self.late else ""
             died = f"{self.died:5} died ({sum(self.kills.values())} by tests of a daemon)"
-            self.say(f"{self.name:36} {total:5} {died} {self.lived:4} lived {self.known:4} accepted {rate}{late}")
+            self.say(f"{self.name:36} {total:5} {died} {self.lived:4} lived {len(self.known):4} accepted {rate}{late}")
 
 
 @dataclass
@@ -214,7 +214,7 @@ class Mutation:
 
     def _trials(self, module: Module) -> Iterator[Trial]:
         """Yield the mutants that tests reach. The first mutants have no change and must survive."""
-        nothing = Mutant("", None, 0, UNCHANGED, compile(module.path.read_text(), module.path, "exec"))
+        nothing = Mutant("", None, 0, 0, UNCHANGED, compile(module.path.read_text(), module.path, "exec"))
         module.reaching[0] = set().union(*module.reaching.values())
         module.lines[""] = [0]
         at_import: set[int] = set()
@@ -225,7 +225,7 @@ class Mutation:
         chosen = Random(module.name).sample(made, min(len(made) if self.sample is None else self.sample, len(made)))
         for mutant in (*[nothing] * self.jobs, *sorted(chosen, key=made.index)):
             if time.monotonic() > self.end:
-                module.late += 1
+                module.late += mutant is not nothing
             elif items := self._items(module, mutant):
                 module.pending += 1
                 yield Trial(module, mutant, items)
@@ -240,7 +240,7 @@ class Mutation:
         Runs of the simulation are last.
         """
         lines = module.lines[mutant.function]
-        reaching = module.reaching[max((line for line in lines if line <= mutant.line), default=lines[0])]
+        reaching = module.reaching[mutant.statement]
         rarity = {
             item: min(len(module.reaching[line]) for line in lines if item in module.reaching[line])
             for item in reaching

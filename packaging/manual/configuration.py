@@ -11,8 +11,8 @@ EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 
 #: Rows of the section FILES.
 FILES = (
-    ("/etc/posd/config.toml", "Where posd looks for it (see --config)."),
-    ("/etc/posd/config.d/*.toml", "Laid over it, in the order of their names."),
+    ("/etc/posd/config.toml", "The configuration file, if --config names no other."),
+    ("/etc/posd/config.d/*.toml", "Further files. posd applies them after it, in the order of their names."),
 )
 SECTION = re.compile(r"\[\[?(?P<name>[\w.-]+)\]\]?")
 KEY = re.compile(r"(?P<key>\w+ = .+)")

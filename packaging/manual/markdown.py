@@ -8,8 +8,8 @@ from posd.cli.app.lazy import groups
 
 HEAD = """# Every command
 
-The man pages say the same: `man posd`, `man posd-charge`, …. `man posd.toml` and `config.example.toml` have the
-configuration. What to do when something is wrong: [operations.md](../guides/operations.md).
+The man pages say the same: `man posd`, `man posd-charge`, …. `man posd.toml` and `config.example.toml` describe the
+configuration. [operations.md](../guides/operations.md) says what to do when something is wrong.
 """
 
 

@@ -61,8 +61,8 @@ IN_FLIGHT_OF_USER = Limit("in_flight_of_user", 6 * MIB, "bytes at one time", "al
 
 # Resources of the machine.
 
-FREE_FOR_EXTRAS = Limit("free_for_extras", 64 * MIB, "bytes free on the disk, or a 100th of a small one", "posd")
-FREE_FOR_PAYMENTS = Limit("free_for_payments", 16 * MIB, "bytes free on the disk, or a 200th of a small one", "posd")
+FREE_FOR_EXTRAS = Limit("free_for_extras", 64 * MIB, "bytes free on the disk, or 1 % of a small disk", "posd")
+FREE_FOR_PAYMENTS = Limit("free_for_payments", 16 * MIB, "bytes free on the disk, or 0.5 % of a small disk", "posd")
 
 #: All limits, in the order of the table.
 ALL = tuple(item for item in list(globals().values()) if isinstance(item, Limit))

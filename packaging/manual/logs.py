@@ -49,7 +49,7 @@ GROUPS = {
     "webhook": "Callbacks of terminals",
     "print": "Print jobs",
     "listener": "The listener on the LAN",
-    "certificate": "Its certificate",
+    "certificate": "The listener's certificate",
     "discovery": "Terminals on the network",
     "interfaces": "Addresses of this machine",
     "store": "The database",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from posd.api import routes
-from posd.base.ids import canonical_uuid
+from posd.base.ids import canonical_uuid, chosen_uuid
 from posd.base.problems import PROBLEMS, Problem
 from posd.base.times import FIRST, LAST, iso, parse_iso, read_moment
 from posd.calls.app import STARTS
@@ -95,7 +95,14 @@ def test_an_invalid_uuid_is_refused(text: str) -> None:
     assert canonical_uuid(text) is None
 
 
+@every("text", [None, "x", "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"])
+def test_an_id_that_no_program_chose_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="must"):
+        chosen_uuid(text)
+
+
 def test_uuids_are_lower_case() -> None:
+    assert chosen_uuid("7F3C1F0E-3B0A-4D7C-9D55-0F6B1C2A9E11") == "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
     assert canonical_uuid("7F3C1F0E-3B0A-4D7C-9D55-0F6B1C2A9E11") == "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 
 

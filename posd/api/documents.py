@@ -29,8 +29,8 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     id: Annotated[int, Meta(description="its number; ascending in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
-    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment whose callback address it was sent to")]
-    print_job_id: Annotated[str | None, Meta(description="the print job whose callback address it was sent to")]
+    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment, by the callback address")]
+    print_job_id: Annotated[str | None, Meta(description="the print job, by the callback address")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]
     body: Annotated[
@@ -68,7 +68,7 @@ class Restores(RestoresSeen, frozen=True):
 
     refusing: Annotated[bool, Meta(description="whether unknown ids are refused until an operator has checked")]
     transactions: Annotated[
-        list[UnknownPayment], Meta(description="payments of which only the id was taken over, oldest first")
+        list[UnknownPayment], Meta(description="payments that were taken over by their id alone, oldest first")
     ]
 
 

@@ -76,13 +76,13 @@ UNKNOWN_ID: Mapping[str, Any] = {
     "records_missing_from": Annotated[
         Moment | None,
         Meta(
-            description="what was started after this moment may be lost, by a restore; null: everything before "
-            "`records_missing_until` may be lost"
+            description="a restore may have lost what was started after this moment; null: it may have lost everything "
+            "before `records_missing_until`"
         ),
     ],
     "records_missing_until": Annotated[
         Moment,
-        Meta(description="no later record is missing: an id that the till made after this moment was never started"),
+        Meta(description="an id that the till made after this moment was never started: no later record is missing"),
     ],
 }
 
@@ -160,7 +160,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "amount_exceeds": ProblemRow(
         422,
         "The amount is more than is allowed",
-        "a capture, void or refund exceeds what its original allows, a void is for a part, or a sum is above "
+        "a capture, void or refund exceeds what its original allows, a void is only for a part, or a sum is above "
         "`[amounts] max_amount`",
         FIX_CALL,
         {
@@ -211,18 +211,18 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         optional=True,
     ),
     "past_point_of_no_return": ProblemRow(
-        409, "The acquirer was already asked", "abort: the terminal has asked the acquirer; wait for the outcome"
+        409, "The acquirer was already asked", "an abort is too late now; wait for the outcome"
     ),
     "already_final": ProblemRow(
         409,
         "The payment or print job has already ended",
-        "abort, release, resolve: the payment or print job has ended",
+        "it had ended before the call to abort, release or resolve it",
         extra={"outcome": Annotated[Any, WireFormat("TransactionOutcome | None"), Meta(description="the outcome")]},
         optional=True,
         print_extra={"outcome": Annotated[Any, WireFormat("PrintJob | None"), Meta(description="the print job")]},
     ),
     "nothing_running": ProblemRow(
-        409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks for the outcome"
+        409, "The terminal runs nothing", "the terminal had nothing to abort; posd asks it for the outcome"
     ),
     "clock_unsure": ProblemRow(
         503,
@@ -231,10 +231,10 @@ PROBLEMS: Mapping[str, ProblemRow] = {
         SAME_CALL,
     ),
     "not_abortable": ProblemRow(
-        409, "No abort may be sent", "abort: it could stop another payment, or the terminal cannot abort this one"
+        409, "No abort may be sent", "an abort could stop another payment, or the terminal cannot abort this one"
     ),
     "call_outstanding": ProblemRow(
-        409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
+        409, "A call to the terminal is under way", "a call to the terminal has not returned; resolve or release later"
     ),
     "not_configured": ProblemRow(
         501, "Not available", "the configured profile of the terminal has no such call", FIX_CALL

@@ -64,7 +64,7 @@ class Notice(msgspec.Struct, frozen=True):
         Meta(description="`changes_removed`: up to `seq`, by retention; `place_unknown`: not a place of this database"),
     ]
     detail: Annotated[str, Meta(description="its meaning, and what to do; for people")]
-    seq: Annotated[int, Meta(description="number up to which changes are missing, or after which reading continues")]
+    seq: Annotated[int, Meta(description="changes up to this number are missing, or reading continues after it")]
 
 
 class CutOff(msgspec.Struct, frozen=True):

@@ -61,7 +61,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
 
 @click.command()
 @click.option("--serial", "serials", multiple=True, help="Serial number of a terminal; repeatable. [default: SN-0001]")
-@click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="This many terminals: SN-0001, SN-0002, ...")
+@click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="Number of terminals: SN-0001, SN-0002, ...")
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -75,8 +75,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keeps the certificate, undelivered events, the record of ended payments, and print jobs; with several "
-    "terminals in DIR/SERIAL. [default: a temporary directory]",
+    help="Directory for the certificate, undelivered events, the record of ended payments, and print jobs. Several "
+    "terminals use DIR/SERIAL. [default: a temporary directory]",
 )
 @click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
 @click.option(
@@ -84,8 +84,8 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     metavar="NAME|FILE.toml",
     default=DEFAULT_SCENARIO,
     show_default=True,
-    help='Scenario of a payment that chooses none by {"scenario": NAME} in its metadata or by a test amount; '
-    "FILE.toml is a scenario of your own.",
+    help='Scenario of a payment without {"scenario": NAME} in its metadata and without a test amount; FILE.toml is a '
+    "scenario of your own.",
 )
 @click.option(
     "--print-scenario",
@@ -93,17 +93,17 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     default=DEFAULT_PRINT_SCENARIO,
     show_default=True,
     callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # --list shows names with this prefix
-    help=f"Scenario of a print job with a reference other than {CHOICE}NAME.",
+    help=f"Scenario of a print job whose reference is not {CHOICE}NAME.",
 )
 @click.option(
     "--speed",
     type=float,
     default=1.0,
     show_default=True,
-    help="Factor by which people, printer, waiting limit and delivery of events are faster.",
+    help="How many times faster people, printer, waiting limit and delivery of events are.",
 )
 @click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
-@click.option("--seed", type=int, help="With the same seed, the same ids have the same payments.")
+@click.option("--seed", type=int, help="The same seed and the same ids make the same payments.")
 @click.option(
     "--set",
     "further",
@@ -154,13 +154,13 @@ def simulate(
     """Run one or several simulated card terminals that use the real wire format.
 
     A terminal runs all operation types, and answers abort and search, on the paths of the local network and of the
-    cloud. With --mdns it announces itself. A terminal delivers events with the
-    retry policy of real terminals. It refuses a reference that is unknown, replaced, used up or of the wrong kind with
-    422. It prints one job at a time, shows the paper, and reports the end of each job once. With --set auth=hmac it
-    refuses calls without a correct signature or with an old timestamp.
+    cloud. With --mdns it announces itself. A terminal delivers events with the retry policy of real terminals. It
+    replies 422 to a reference that is unknown, replaced, used up or of the wrong kind. It prints one job at a time,
+    shows the paper, and reports the end of each job once. With --set auth=hmac it refuses calls without a correct
+    signature or with an old timestamp.
 
-    --scenario, the payment's metadata, a test amount, a key or the control API selects a fault. --list shows all of
-    them.
+    You select a fault by --scenario, the payment's metadata, a test amount, a key or the control API. --list shows all
+    faults.
 
     Ctrl-C ends it. After a kill and a new start with the same --state, a terminal has lost only the payment in
     progress: it delivers queued events, prints waiting jobs, knows every reference, and finds every ended payment in a

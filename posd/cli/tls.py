@@ -16,7 +16,7 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import Context, ExitCode, context, drop_lost_output
 from posd.cli.app.errors import fail
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, Pair
+from posd.cli.app.output import Output, Pair, counted
 from posd.cli.certificates import document, folded, grouped, own, pair, tell, wanted
 from posd.cli.explain.catalogue import choose, named, say
 from posd.cli.operate.config import load_as_owner
@@ -308,8 +308,7 @@ def status(ctx: click.Context, output: Output) -> None:
     else:
         pairs = [("file", str(shop.certificate)), *(_pairs(certificate, now) if certificate else ())]
         if ca is not None:
-            until = say("tls", "until", day=times.day(ca.not_after), days=ca.days_left(now))
-            pairs.append(("CA", f"{ca.subject}, {until}"))
+            pairs.append(("CA", f"{ca.subject}, {_until(ca, now)}"))
         output.panel("certificate", pairs, "green" if well else "yellow")
         output.line()
         show_group(output, say("tls", "findings"), shop.found)
@@ -322,11 +321,16 @@ def _info_of(path: Path) -> certificate.CertificateInfo | None:
     return None
 
 
+def _until(info: certificate.CertificateInfo, now: datetime) -> str:
+    days = info.days_left(now)
+    return say("tls", "ended" if days < 0 else "until", day=times.day(info.not_after), days=counted(days, named("day")))
+
+
 def _pairs(info: certificate.CertificateInfo, now: datetime) -> list[Pair]:
     return [
         ("names", ", ".join(info.names) or named("none")),
         ("addresses", ", ".join(info.addresses) or named("none")),
         ("issued by", info.issuer),
-        ("valid", say("tls", "until", day=times.day(info.not_after), days=info.days_left(now))),
+        ("valid", _until(info, now)),
         *folded("fingerprint", info.fingerprint_sha256),
     ]

@@ -111,7 +111,7 @@ class TerminalTimes(msgspec.Struct, frozen=True):
     payments: Annotated[int, Meta(description="number of payments of the last hour with an event that has a time")]
     terminals: Annotated[int, Meta(description="number of terminals that sent these events")]
     ahead_seconds: Annotated[
-        float | None, Meta(description="lead of the clock over the terminals' clocks (median), null without events")
+        float | None, Meta(description="by how much the clock is ahead of the terminals' (median), null without events")
     ]
     agree: Annotated[bool, Meta(description="whether enough terminals agree with the clock to confirm it")]
 

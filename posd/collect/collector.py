@@ -47,7 +47,7 @@ gauge posd_collect_build_info version The version that runs.
 gauge posd_collect_connected - 1 while there is a connection to a NATS server and one to PostgreSQL.
 counter posd_collect_messages_total - Messages that were stored, or set aside as unusable, and acknowledged.
 counter posd_collect_unreadable_total - Unusable messages, and single unusable changes, that were set aside.
-counter posd_collect_failures_total away Times PostgreSQL or the stream could not be reached.
+counter posd_collect_failures_total away Times that PostgreSQL or the stream could not be reached.
 histogram posd_collect_store_seconds - Time of PostgreSQL for a batch of messages, with its commit.
 gauge posd_collect_waiting_messages - Messages of the stream that no collector has acknowledged; absent if not known.
 gauge posd_fleet_readable - 1 if the tables can be read; otherwise their values are absent.

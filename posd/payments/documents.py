@@ -72,8 +72,8 @@ class Outcome(model.Outcome, frozen=True, kw_only=True):
     supersedes: Annotated[
         Outcome | None,
         Meta(
-            description="the outcome that this one corrected; its `next_step` and `display` are those of the "
-            "transaction now"
+            description="the earlier outcome, which this outcome corrected; its `next_step` and `display` are the "
+            "present ones of the transaction"
         ),
     ] = None
     final_event: Annotated[

@@ -156,7 +156,7 @@ ROUTES = (
         "POST",
         f"{ONE}/resolve",
         "resolve_transaction",
-        "Record how a payment ended that is open or that a restore lost, by an operator's decision. A "
+        "Record how an open payment ended, or a payment that a restore lost, by an operator's decision. A "
         "later report of the terminal overrides it.",
         {200: _NOW},
         ("unknown_terminal", "id_reused", *DECIDES),

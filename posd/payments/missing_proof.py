@@ -133,19 +133,18 @@ def explained(facts: DoubtFacts, told: ProofContext) -> tuple[MissingProof, ...]
 def detail(code: ProofCode, told: ProofContext) -> str:
     """Return the meaning of a missing condition, and the advice to the operator."""
     identity, terminal = told.identity, told.terminal
-    otherwise = f"or record how it ended: posd resolve {identity} RESULT"
     match code:
         case ProofCode.WAS_ACKNOWLEDGED:
             return (
                 f"terminal {terminal} has reported about this payment, so posd never concludes that it did not "
-                f"start. Ask for its end: posd reconcile {identity}; {otherwise}"
+                f"start. Ask how it ended: posd reconcile {identity}"
             )
         case ProofCode.SEARCH_NOT_CONFIRMED | ProofCode.ABORT_NOT_CONFIRMED:
             row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
             return (
                 f"no operator has confirmed that {row} works on terminal {terminal}, so its answer proves nothing. "
                 f"Test it when no payment is open there: posd terminals commission {terminal} "
-                f"(or write confirmed = true under [profile.{row}] and reload posd); {otherwise}"
+                f"(or write confirmed = true under [profile.{row}] and reload posd)"
             )
         case ProofCode.SEARCH_NEVER_FOUND_ANY if told.control is not None:
             return (
@@ -155,25 +154,21 @@ def detail(code: ProofCode, told: ProofContext) -> str:
         case ProofCode.SEARCH_NEVER_FOUND_ANY:
             return (
                 f"no search has found another payment of terminal {terminal} yet, so an empty search proves nothing. "
-                "If the terminal has run a payment before, also a canceled one, search for it: posd reconcile "
-                f"ITS_ID. If not, check the terminal, and record how this payment ended: posd resolve {identity} "
-                "RESULT. After one complete payment there, posd can settle the next doubt by itself"
+                "If the terminal has run a payment before, also a canceled one, search for it: posd reconcile ITS_ID. "
+                "If not, posd cannot settle this payment; after one complete payment there it can settle the next doubt"
             )
         case ProofCode.IDENTITY_CONFLICT:
             return (
-                f"two devices claim to be terminal {terminal}, so no answer of either proves anything. Check "
-                f"them, and decide which one is right: posd terminals identity {terminal}; {otherwise}"
+                f"two devices claim to be terminal {terminal}, so their answers prove nothing. Check both, and record "
+                f"which one is the terminal: posd terminals identity {terminal}"
             )
         case ProofCode.TERMINAL_UNREACHABLE:
             return (
                 f"terminal {terminal} cannot be reached at the address that got the payment. Switch it on and check "
-                f"its network; posd asks again by itself; {otherwise}"
+                f"its network; posd asks again by itself"
             )
         case ProofCode.ABORT_NOT_ASKED if not told.abortable:
-            return (
-                f"posd may send no abort for it, so posd cannot verify that terminal {terminal} runs nothing. "
-                f"Check the terminal; {otherwise}"
-            )
+            return f"posd may send no abort, so it cannot ask whether terminal {terminal} runs anything: check it"
         case ProofCode.ABORT_NOT_ASKED if told.probes:
             return (
                 f"terminal {terminal} has not yet answered twice, {told.settle:g} s apart, that it runs nothing. "
@@ -183,7 +178,7 @@ def detail(code: ProofCode, told: ProofContext) -> str:
             return (
                 f"posd has not asked terminal {terminal} twice, {told.settle:g} s apart, whether it runs anything. Run "
                 f"posd abort {identity}, then posd reconcile {identity}, and both again {told.settle:g} s later; "
-                f"or set probe_with_abort = true under [reconcile]; {otherwise}"
+                "or set probe_with_abort = true under [reconcile]"
             )
         case _:
             assert_never(code)

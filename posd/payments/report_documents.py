@@ -262,7 +262,7 @@ class ShiftState(msgspec.Struct, frozen=True, kw_only=True):
     corrections: Annotated[list[ShiftCorrection], Meta(description="corrections of amounts in earlier shifts")]
     open: Annotated[list[Uuid], Meta(description="payments that are open, or were at the close")]
     open_before: Annotated[list[Uuid], Meta(description="payments that were open at the close of the shift before")]
-    removed: Annotated[int, Meta(description="payments of which retention left only the amount")]
+    removed: Annotated[int, Meta(description="payments whose records were removed; only the amounts are left")]
     more: Annotated[bool, Meta(description="there are more payments than one shift can hold")]
 
 
@@ -283,7 +283,9 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     attention_elsewhere: Annotated[int, Meta(description="payments outside this report that an operator should check")]
     clock_unsure: Annotated[
         list[Stretch],
-        Meta(description="times in which posd did not trust the clock, and which are, or were shown as, in the period"),
+        Meta(
+            description="periods without trust in the clock that touch the report, by real time or by the wrong clock"
+        ),
     ]
     unlisted: Annotated[
         int, Meta(description=f"number of counted payments that are not listed; the limit is {MOST_LISTED}")

@@ -213,10 +213,10 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
 def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
     """Raise an attention because the terminal has sent nothing for some seconds. `code`: `no_callback` or `stalled`."""
     words = {
-        AttentionCode.NO_CALLBACK: "acknowledged the payment, but no event of it has arrived",
-        AttentionCode.STALLED: f"has been silent since {transaction.status}",
+        AttentionCode.NO_CALLBACK: "acknowledged the payment, and then sent no usable event",
+        AttentionCode.STALLED: f"reported nothing after {transaction.status}",
     }
-    detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s; posd still waits for the outcome"
+    detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s, so posd asks it for the outcome"
     return _touch(attend(transaction, code, now, detail), transaction, now)
 
 
@@ -369,7 +369,7 @@ def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], no
 def _hole(event: TransactionEvent, trail: Trail) -> str:
     seen = ", ".join(status for _, status in trail.edges)
     return (
-        f"an event is missing before {event.status}, which follows {event.previous_status or 'no state'}; "
+        f"an event is missing before {event.status}: its previous state is {event.previous_status or 'no state'}; "
         f"received so far: {seen}"
     )
 

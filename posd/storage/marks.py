@@ -72,9 +72,9 @@ class Restored(msgspec.Struct, frozen=True):
     replaced: Annotated[str | None, Meta(description="path of the replaced file")]
     old: Annotated[OldFile, Meta(description="how much of the replaced file could be read")]
     taken_over: Annotated[int, Meta(description="payments taken over from the replaced file")]
-    by_id: Annotated[int, Meta(description="payments of which only the id could be read")]
+    by_id: Annotated[int, Meta(description="of these, payments taken over by their id alone")]
     print_jobs: Annotated[int, Meta(description="print jobs taken over from the replaced file")] = 0
-    print_jobs_by_id: Annotated[int, Meta(description="print jobs of which only the id could be read")] = 0
+    print_jobs_by_id: Annotated[int, Meta(description="of these, print jobs taken over by their id alone")] = 0
     ids: Annotated[int, Meta(description="number of ids in a list (`posd restore --ids`)")] = 0
     ids_taken_over: Annotated[
         int, Meta(description="ids that only the list had; these payments were taken over in doubt")

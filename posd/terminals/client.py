@@ -171,8 +171,8 @@ class TerminalAccess:
                 )
             if proven and not self.proves(certificate):
                 raise CallFailed(
-                    f"the certificate of the present device does not have the serial {self.config.serial}, but "
-                    f"that of the terminal has (its fingerprint is {certificate or 'none'})"
+                    f"the certificate of the device there lacks the serial {self.config.serial}, which the terminal's "
+                    f"certificate has (fingerprint of the certificate there: {certificate or 'none'})"
                 )
             writing = True
 

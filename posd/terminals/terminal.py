@@ -35,8 +35,8 @@ CALM_SECONDS = 15.0
 
 #: Reason why a device is not accepted at the address of a terminal that has proven its identity before.
 NOT_BORNE = (
-    "the certificate there is of the trusted CA, but lacks the serial, which this terminal's certificate had "
-    "before: another device is there, or it got another certificate"
+    "its certificate is from the trusted CA, but lacks the serial, which the certificate of this terminal had before: "
+    "it is another device, or the terminal got another certificate. Check the device: posd terminals identity SERIAL"
 )
 
 #: Reason why no address of a terminal is known.

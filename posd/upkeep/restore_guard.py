@@ -132,7 +132,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
             raise Problem(
                 "restore_unseen",
                 "cannot start: this id is not known here, and it may have been sent before, because the database "
-                "was restored or has gone back in time. Nothing was sent now. A person must check. If the slip, "
+                "was restored or has gone back in time. Nothing was sent now. An operator must check. If the slip, "
                 "the terminal or the bank shows it as paid, record that with posd resolve and never repeat the "
                 f"call. Only if none of them shows it: {SEEN}, then repeat the same call",
                 since=self._refused_for[0].at,

@@ -264,7 +264,7 @@ def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
     words = [
         "payments checked: 120, print jobs: 30\n",
         "too short to check: 2\n",
-        f"4\t{ID}\tknown\nNothing differed.\n",
+        f"4\t{ID}\tknown\nEvery checked record matches its messages.\n",
     ]
     good = [answer(result(applied=applied, quarantined=4))]
     check("reprocess", good, 0, told, *words, sent=[("POST", "/reprocess", None)], as_json=True)
@@ -273,7 +273,7 @@ def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
     words = [*(f"{ID}\t{row}" for row in rows), f"{OTHER_ID}\toutcome.receipt.card_type\tcredit\tdebit\n"]
     corrected = [answer(result(differences=[DIFFERENCE, CHANGED]))]
     shown = ("\nabout\tfield\tbefore\tafter\n", f"\n    posd show {ID}\n    posd show {OTHER_ID}\n")
-    check("reprocess", corrected, 1, *words, *shown, lacks=["Nothing differed."], as_json=True)
+    check("reprocess", corrected, 1, *words, *shown, lacks=["Every checked record matches its messages."], as_json=True)
 
     job = {"print_job_id": "receipt-1042"}
     difference = job | {"fields": ["status"], "before": {"status": "FAILED"}, "after": {}}

@@ -147,9 +147,9 @@ def test_another_terminal_that_has_the_payment_is_accepted_and_shown() -> None:
     [
         (
             AttentionCode.NO_CALLBACK,
-            "terminal SN-TEST acknowledged the payment, but no event of it has arrived for 10 s",
+            "terminal SN-TEST acknowledged the payment, and then sent no usable event for 10 s",
         ),
-        (AttentionCode.STALLED, "terminal SN-TEST has been silent since CARD_PRESENTED for 10 s"),
+        (AttentionCode.STALLED, "terminal SN-TEST reported nothing after CARD_PRESENTED for 10 s"),
     ],
 )
 def test_a_silence_is_shown_and_concludes_nothing(code: AttentionCode, words: str) -> None:

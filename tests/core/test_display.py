@@ -185,7 +185,7 @@ def test_paid_has_the_authorized_amount_or_else_the_requested_amount(
 @every(
     ("kind", "said"),
     [
-        (OperationType.REFUND, "REVERSED 5.00"),  # acquirers report the amounts of refunds and voids in different ways
+        (OperationType.REFUND, "REFUNDED 5.00"),  # acquirers report the amounts of refunds and voids in different ways
         (OperationType.VOID, "REVERSED 5.00"),
         (OperationType.CAPTURE, "PAID 5.00 of 11.20"),
         (None, TEXTS[DisplayCode.CALL_SUPERVISOR].en),

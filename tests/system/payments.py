@@ -209,7 +209,7 @@ def at_the_bank(page: Page) -> None:
     silent = page.given["BANK"]
     becomes(machine, silent, attention="stalled")
     shows(page.type("posd status", 0, 1), f"{silent[:8]} {BANK} charge 11.20 at the bank")
-    silence = "has been silent since APPROVAL_REQUESTED for 60 s; posd still waits for the outcome"
+    silence = "reported nothing after APPROVAL_REQUESTED for 60 s, so posd asks it for the outcome"
     shown = " ".join(machine.out("posd", "show", silent).split())
     shows(shown, f"attention stalled: terminal {BANK} {silence}")
     assert re.search("past_point_of_no_return|already asked", machine.run("posd", "abort", silent, check=False).stderr)

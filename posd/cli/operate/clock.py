@@ -40,8 +40,8 @@ def clock(ctx: click.Context, output: Output) -> None:
 def confirm_(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
     """Confirm that the clock of this machine is right.
 
-    Compare it with another clock first (date). Waiting work then continues at once: posd removes for good the
-    records that are older than the configured days by this clock.
+    Compare it with another clock first (date). Waiting work then continues at once: posd removes the records
+    that are older than the configured days by this clock. The removal cannot be undone.
     """
     if not operator.strip():
         raise click.BadParameter("give the person who compared the clock", param_hint="--operator")

@@ -29,9 +29,9 @@ from posd.cli.operate.config import refuse_own_file
 from posd.storage import StorageUnavailable, StoreError, UnusableFile, connection
 from posd.storage import backup as backup_file
 
-#: Time-out of a backup in seconds, so that a hanging call ends. The largest database needs far less.
-BACKUP_SECONDS = 3600.0
-PRUNE_SECONDS = 6 * 3600.0
+#: Time-out of a backup, of `prune` and of `quarantine --apply` in seconds, so that a hanging call ends. The largest
+#: database needs far less.
+WORK_SECONDS = 6 * 3600.0
 
 
 @click.command()
@@ -74,7 +74,7 @@ def backup(ctx: click.Context, output: Output, path: str | None, into: str | Non
 def _rotate(api: Api, output: Output, directory: Path, keep: int) -> None:
     """Request that posd writes a backup into a directory, and show what it wrote and removed."""
     with output.busy(say("backup", "busy")):
-        reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=BACKUP_SECONDS)
+        reply = api.post("/backup", {"into": str(directory), "keep": keep}, seconds=WORK_SECONDS)
     if output.as_json:
         output.json(reply.raw)
         return
@@ -138,7 +138,7 @@ def _send(api: Api, output: Output) -> None:
 
 def _stream(api: Api, output: Output) -> Iterator[bytes]:
     with output.busy(say("backup", "busy")):
-        pieces = api.receive("/backup", {"send": True}, seconds=BACKUP_SECONDS)
+        pieces = api.receive("/backup", {"send": True}, seconds=WORK_SECONDS)
         first = next(pieces, b"")
     return chain((first,), pieces)
 
@@ -157,7 +157,7 @@ def _stream(api: Api, output: Output) -> Iterator[bytes]:
 def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: bool, yes: bool) -> None:
     """Remove payments and print jobs that ended long ago.
 
-    posd does so by itself once a day. It keeps records that are open or have an attention, and all others of their
+    posd does so by itself once a day. It keeps records that are open or have an attention, and all records of their
     chain. The id, terminal and result of a removed record stay, so that no payment is started twice. The removal
     cannot be undone.
     """
@@ -179,7 +179,7 @@ def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: b
 
 def _prune(api: Api, output: Output, what: str, body: Mapping[str, Any]) -> Reply:
     with output.busy(what):
-        return api.post("/prune", body, seconds=PRUNE_SECONDS)
+        return api.post("/prune", body, seconds=WORK_SECONDS)
 
 
 def _show(output: Output, report: Mapping[str, Any]) -> None:
@@ -208,8 +208,6 @@ def _show(output: Output, report: Mapping[str, Any]) -> None:
 
 # `posd quarantine`: show stored messages that could not be used, and apply them later.
 
-#: Time-out of `quarantine --apply` in seconds, so that a hanging call ends. The largest database needs far less.
-REPROCESS_SECONDS = 3600.0
 #: `channel` of a message -> name in the table (terminal API, Events).
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
 #: Number of bytes on a line of a hex dump, which then has 79 columns.
@@ -233,7 +231,7 @@ def quarantine(
     A terminal sent them, but posd could not use them. With ID: one message, with its body.
 
     --apply derives each payment and print job again from the terminal's messages, and corrects differences. Exit code
-    0: nothing differed. 1: posd corrected differences.
+    0: every checked record matches its messages. 1: posd corrected records.
     """
     check_usage("quarantine", all_of_them=applying and entry_id is not None)
     if applying:
@@ -321,7 +319,7 @@ def _apply(ctx: click.Context, output: Output) -> NoReturn:
     with connect(ctx) as api:
         words = "Stopped waiting; posd may continue with it. Run the command again to see the result."
         with interruptible(output, words), output.busy("posd derives every payment and print job again"):
-            reply = api.post("/reprocess", seconds=REPROCESS_SECONDS)
+            reply = api.post("/reprocess", seconds=WORK_SECONDS)
     output.reply(reply, show_result)
     sys.exit(ExitCode.NOT_DONE if _differences(reply.body) else ExitCode.DONE)
 
@@ -343,7 +341,7 @@ def show_result(output: Output, result: Mapping[str, Any]) -> None:
         rows = [(str(item["id"]), Id(_about(item)), named(item["verdict"] or "known")) for item in applied]
         output.table(("id", "about", "verdict"), rows)
     if not differences:
-        output.line("Nothing differed.", "green")
+        output.line("Every checked record matches its messages.", "green")
         return
     counts = [each.get("differing", len(each["differences"])) for each in (result, printing)]
     nouns = map(named, ("payments", "print jobs"))

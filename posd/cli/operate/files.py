@@ -121,12 +121,12 @@ def restore(
 ) -> None:
     """Put the backup FILE in place of the database, while posd is stopped.
 
-    The present database is kept under another name. posd takes over the payments that it has and the backup lacks, if
-    they can be read. So no payment is started twice.
+    posd keeps the present database under another name, and takes over the payments that the backup lacks, if it can
+    read them. So no payment is started twice.
 
-    If the disk is lost, --ids names a list of payments that were started on this lane; `posd collect ids` writes it. A
-    line has an id, then, each after a TAB and if known: the time of the start (such as 2026-11-20T10:42:03.120Z), the
-    serial of the terminal, and the till's key of the sale. Payments that only the list knows are in doubt afterwards,
+    If the disk is lost, --ids names a list of payments that were started on this lane; `posd collect ids` writes it.
+    Each line has an id. The time of the start (such as 2026-11-20T10:42:03.120Z), the serial of the terminal and the
+    till's key of the sale follow if known, each after a TAB. Payments that only the list knows are in doubt afterwards,
     and are never sent again. --ids without a FILE implies --without-backup.
     """
     restores = without_backup or (ids is not None and file is None)

@@ -24,7 +24,7 @@ from posd.cli.app.parameters import asks, caller, check_usage, confirm
 from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
 from posd.cli.explain.catalogue import chosen, glossed, named, say
 from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
-from posd.cli.payments.words import hint, next_step, resolving, words_of
+from posd.cli.payments.words import next_step, resolving, words_of
 from posd.cli.printing import PRINT_JOB
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -170,11 +170,9 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     else:
-        words = say(
-            "payment", "still_open", noun=operation.noun, state=PAYMENT.state(transaction), hint=hint(transaction)
-        )
-        output.line(words, "yellow")
-        output.line(say("payment", "next", words=next_step(transaction).words))
+        output.line(say("payment", "still_open", noun=operation.noun, state=PAYMENT.state(transaction)), "yellow")
+        if transaction["next_step"] != "ask_person":  # otherwise the advice below says it
+            output.line(say("payment", "next", words=next_step(transaction).words))
     show_attention(output, PAYMENT, transaction)
     show_settling(output, transaction)
     show_missing_proof(output, transaction)
@@ -247,7 +245,7 @@ def resolve(
     sale: str | None,
     **signature: Unpack[Signature],
 ) -> None:
-    """Record how a payment or print job ended that is open, or that a restore lost.
+    """Record how an open payment or print job ended, or a payment that a restore lost.
 
     RESULT of a payment is approved (it was done: the customer was charged, the amount reserved, the original reversed),
     or declined, rejected, canceled or not_started (it was not done). RESULT of a print job is COMPLETED or FAILED.

@@ -270,6 +270,8 @@ def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
     found = advice("attention", code) or known_advice("unknown")
     if code == "stalled" and not transaction["abortable"]:
         found = known_advice("not_abortable")
+    elif code == "no_callback" and transaction["outcome"] is not None:
+        found = known_advice("no_events")
     elif code == "in_doubt" and transaction.get("released"):
         found = known_advice("released")
     # Escape braces in the serial, because the caller fills {id} by `format`.

@@ -57,7 +57,7 @@ _SUM = re.compile(r"(-?\d{1,12}(?:\.\d{1,4})?)(?: ?([A-Z]{3}))?", re.ASCII)
 def report(
     ctx: click.Context, /, output: Output, day: str | None, first: str | None, last: str | None, **given: Any
 ) -> None:
-    """Total the payments of a day, of several, or of a shift.
+    """Total the payments of a day, of several days, or of a shift.
 
     DAY is today, yesterday, or a date such as 2026-11-20; without it, today. Days are in the merchant's time zone. A
     payment counts at the time of the terminal's final event, with the authorized amount. Open and uncertain payments

@@ -293,7 +293,7 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
     assert (lacking["check"], " Dec 2025 " in posd["meaning"]) == ("certificate", True)
     assert "confirm it if it is right" in lacking["todo"], "posd may distrust a clock that is right"
     assert re.search(r"its clock is 36.* [dh] ahead of", terminal["meaning"])
-    assert f"; it has {(datetime.now().astimezone() + timedelta(days=365)):%d %b %Y}" in terminal["meaning"]
+    assert f"clock shows {(datetime.now().astimezone() + timedelta(days=365)):%d %b %Y}" in terminal["meaning"]
     assert (
         lacking["commands"] == posd["commands"] == terminal["commands"] == [f"posd --config {setup.config_file} clock"]
     )

@@ -143,7 +143,7 @@ def read(message: LaneMessage) -> AnyMessage:
                 raise ValueError(f"its changes are not those from {first} to {last}")
         case Lost(from_seq=first, to_seq=last):
             if first > last:
-                raise ValueError(f"nothing is from {first} to {last}")
+                raise ValueError(f"the range from {first} to {last} is empty")
         case StateMessage(as_of=as_of):
             moment(as_of)
     moment(found.at)

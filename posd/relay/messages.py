@@ -210,14 +210,14 @@ def following(position: Position | None, page: Page, *, begin: bool, **head: Any
     newer = page.databases[at + 1] if at + 1 < len(page.databases) else None
     if newer is None and position.seq > here.end:
         raise OperatorNeeded(
-            f"the last message on this lane's subject goes up to change {position.seq} of this database, which itself "
-            f"has only {here.end}",
+            f"the last message on this lane's subject goes up to change {position.seq} of this database, but the "
+            f"database has changes only up to {here.end}",
             _GONE_BACK,
         )
     unknown = any(notice["code"] == PLACE_UNKNOWN for notice in page.notices)
     if unknown and here.first_seq <= position.seq <= here.end:
         raise OperatorNeeded(
-            f"change {position.seq} of this database is another one than the last that was sent under that number",
+            f"change {position.seq} of this database is not the change that was sent under this number last time",
             _GONE_BACK,
         )
     if position.seq < here.first_seq - 1:  # not a message of posd

@@ -304,7 +304,7 @@ class Relay:
             if self.begin:
                 return None
             raise OperatorNeeded(
-                f"the last message on {self.subject} is none of a relay: {error}",
+                f"the last message on {self.subject} is not from a relay: {error}",
                 "Find out who can publish there, and remove the message (nats stream rmm)",
             ) from error
         if (message.merchant, message.lane) != (self.merchant, self.lane):

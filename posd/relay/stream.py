@@ -256,7 +256,7 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
             raise OperatorNeeded(
                 f"the NATS server is {client.old_version} and part of a cluster: before 2.9.21 a stream of several "
                 "replicas can store two messages for one place",
-                "Upgrade the servers, or use one alone",
+                "Upgrade the servers, or use a single server",
                 is_setup=True,
             )
         yield client

@@ -342,7 +342,7 @@ STRANGE: dict[str, tuple[Any, str]] = {
         json.dumps(RUN | {"changes": [CHANGE | {"x": "DEEP"}]}).replace('"DEEP"', "[" * 200 + "]" * 200).encode(),
         "deeper than 128",
     ),
-    "lost backwards": (HEAD | {"kind": "lost", "from_seq": 5, "to_seq": 4, "reason": ""}, "nothing is from 5 to 4"),
+    "lost backwards": (HEAD | {"kind": "lost", "from_seq": 5, "to_seq": 4, "reason": ""}, "from 5 to 4 is empty"),
 }
 
 

@@ -144,13 +144,13 @@ async def test_an_operator_can_make_the_relay_send_again_from_a_change(lane: Lan
 
 
 STRANGE: dict[str, tuple[bytes | dict[str, Any], str]] = {
-    "no message": (b"nonsense", "none of a relay"),
+    "no message": (b"nonsense", "not from a relay"),
     "another lane": ({"kind": "begin", "lane": "other", "first_seq": 1, "previous": None}, "of the lane m1.other"),
     "another database": ({"kind": "begin", "database_id": "x", "first_seq": 1, "previous": None}, "of the database x"),
     "too far": ({"kind": "lost", "from_seq": 1, "to_seq": 999_999, "reason": ""}, "goes up to change 999999"),
     "other content": (
         {"kind": "changes", "first_seq": 1, "last_seq": 2, "changes": [], "place": "2-00000000"},
-        "another one than the last",
+        "not the change that was sent",
     ),
 }
 

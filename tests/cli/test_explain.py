@@ -313,6 +313,8 @@ def test_an_advice_has_valid_commands_and_acknowledges_only_its_code() -> None:
         assert not [command for command in named if command.startswith("posd abort")]
         assert {each.split()[-1] for each in named if each.startswith("posd acknowledge")} <= {code}
     assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
+    ended = attention_advice("no_callback", transaction(outcome=outcome("approved", EVENT))).commands
+    assert (ended[-1], "posd reconcile {id}" in ended) == ("posd acknowledge {id} no_callback", False)
     for typed in (line.format(id=ID, name=ID) for line in lines):
         assert len(f"    {typed}") <= 80
         if typed.startswith("posd "):

@@ -48,7 +48,7 @@ def test_reconcile_of_a_forgotten_payment_names_the_command_for_a_person() -> No
     running: dict[str, Any] = {"phase": "active", "status": "TERMINAL_ACKNOWLEDGED", "next_step": "ask_person"}
     commands = f"    posd reconcile {ID}\n    posd release {ID}\n{IN_DOUBT}"
     words = ("still open (no outcome, started ", "to settle it\n", commands)
-    check(f"reconcile {ID}", [searched("none", **running), SURE], 4, *words, lacks=["present the card"])
+    check(f"reconcile {ID}", [searched("none", **running), SURE], 4, *words, lacks=["present the card", "next: "])
     running["attention"] = [attention("address_changed")]  # the attention has the advice
     check(f"reconcile {ID}", [searched("none", **running), SURE], 4, IN_DOUBT, lacks=["to settle it"])
 

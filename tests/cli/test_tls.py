@@ -96,6 +96,7 @@ def test_status_reports_a_certificate_that_ends_soon(
     code, findings = status(config)
     assert (code, findings[what]["status"], words in findings[what]["meaning"]) == (1, level, True)
     assert findings[what]["commands"][0].endswith(command)
+    assert ("ended on " in posd("tls", "status", config=config).stdout) == (words == "expired on ")
 
 
 def test_the_shops_own_pair_is_shown_and_not_changed(config: Path) -> None:

@@ -155,7 +155,8 @@ def detail(code: ProofCode, told: ProofContext) -> str:
             return (
                 f"no search has found another payment of terminal {terminal} yet, so an empty search proves nothing. "
                 "If the terminal has run a payment before, also a canceled one, search for it: posd reconcile ITS_ID. "
-                "If not, posd cannot settle this payment; after one complete payment there it can settle the next doubt"
+                f"If not, record how this payment ended: posd resolve {identity} RESULT. After one complete payment "
+                "there, posd can settle the next doubt by itself"
             )
         case ProofCode.IDENTITY_CONFLICT:
             return (

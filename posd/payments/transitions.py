@@ -369,8 +369,8 @@ def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], no
 def _hole(event: TransactionEvent, trail: Trail) -> str:
     seen = ", ".join(status for _, status in trail.edges)
     return (
-        f"an event is missing before {event.status}: its previous state is {event.previous_status or 'no state'}; "
-        f"received so far: {seen}"
+        f"an event is missing before {event.status}, which names {event.previous_status or 'no state'} as the state "
+        f"before it; received so far: {seen}"
     )
 
 

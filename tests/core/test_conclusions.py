@@ -95,7 +95,7 @@ def test_a_final_found_by_a_search_closes_a_gap_and_a_silence() -> None:
 def test_a_gap_stays_until_the_missing_event_arrives() -> None:
     gap = event(content(REQUESTED)).apply(event(content(ACK)).apply(starting()))
     detail = there(gap.attention_of(AttentionCode.GAP)).detail
-    assert detail.startswith("an event is missing before APPROVAL_REQUESTED, which follows no state")
+    assert detail.startswith("an event is missing before APPROVAL_REQUESTED, which names no state as the state before")
     final = event(content("APPROVAL", REQUESTED)).apply(gap)
     assert codes(final) == codes(found(content(CARD, ACK)).apply(final)) == {"gap"}
     assert codes(event(content(CARD, ACK)).apply(final)) == set()

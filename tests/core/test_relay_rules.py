@@ -138,7 +138,7 @@ def test_each_situation_has_its_next_message(
 def test_a_lane_begins_again_if_an_operator_requests_it() -> None:
     assert following(Position(C, 5), page(FULL), begin=True) == begins(FULL, Previous(C, 5))
     # the stream has more changes of this database than the feed
-    with pytest.raises(OperatorNeeded, match="itself has only 9"):
+    with pytest.raises(OperatorNeeded, match="changes only up to 9"):
         following(Position(A, 10), page(FULL), begin=True)
 
 

@@ -47,7 +47,6 @@ class Display(msgspec.Struct, frozen=True):
 _CARD = Text("Present the card", "Presente la tarjeta")
 #: Text for operations that may need no card.
 _FOLLOW = Text("Follow the terminal, it may ask for the card", "Siga los pasos del terminal, puede pedir la tarjeta")
-_REFUNDED = Text("REFUNDED{amount}", "DEVUELTO{amount}")
 #: Text for an orphan of unknown type, which may be a charge or a refund.
 _UNDONE = Text("NOT APPROVED: nothing has changed", "NO APROBADO: no cambió nada")
 
@@ -112,7 +111,7 @@ def text(said: DisplayCode, kind: OperationType | None) -> Text:
         case DisplayCode.NOT_PAID:
             return row.undone if row else _UNDONE
         case DisplayCode.REVERSED if kind is OperationType.REFUND:
-            return _REFUNDED
+            return Text("REFUNDED{amount}", "DEVUELTO{amount}")
         case DisplayCode.PRESENT_CARD:
             return _CARD if row and row.asks_for_card else _FOLLOW
         case _:

@@ -353,6 +353,7 @@ def test_a_reference_of_two_payments_is_reported(records: Book) -> None:
         name: chains.another_with_reference(records.db, there(rows.get(records.db, chain.id(name)))) for name in "abcde"
     }
     assert {name: chain.told(item) for name, item in others.items() if item} == {"a": "b", "b": "a"}
+    assert chains.named(records.db, None, chain.reference("a")) is None
 
 
 def test_the_amount_of_an_original_has_only_the_tips_before_its_reversal(records: Book) -> None:

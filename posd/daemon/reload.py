@@ -131,7 +131,7 @@ class InForce:
         words += f" (and {more} more)" if more else ""
         return Check.of(
             "degraded",
-            f"{words}. What was loaded at {self.loaded_at} goes on",
+            f"{words}. posd goes on with the configuration of {self.loaded_at}",
             RemedyStep(first.cure),
             RemedyStep("then", "posd config check && sudo systemctl reload posd"),
             reason="refused",

@@ -273,14 +273,12 @@ class Checks(EndChecks):
         """Check an outcome that a till has received."""
         result, truth = document["result"], self.truth(identity)
         self.seen("outcome", f"{result} {document['evidence'][-1]['kind']}")
-        for item in document["evidence"]:
-            self.seen("evidence", item["kind"])
+        self.seen("evidence", *(item["kind"] for item in document["evidence"]))
         shown = self.shown.setdefault(identity, [])
         if shown and shown[-1] != result and not document["supersedes"] and not truth.lost:
             self.fail(f"{identity} changed from {shown[-1]} to {result} without `supersedes`")
         shown.append(result)
-        for problem in self.of(truth, result):
-            self.fail(problem)
+        self.fail(*self.of(truth, result))
 
     def cut(self, method: str, path: str, life: int, began: float) -> None:
         """Check a call of a till that ended without a reply. A call may end without a reply only when the daemon ends.

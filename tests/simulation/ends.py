@@ -71,9 +71,9 @@ class EndChecks:
         #: Ids that retention has removed.
         self.removed: list[str] = []
 
-    def fail(self, what: str) -> None:
-        """Record a broken promise."""
-        if what not in self.failures:
+    def fail(self, *broken: str) -> None:
+        """Record broken promises."""
+        for what in (what for what in broken if what not in self.failures):
             self.failures.append(what)
             self.world.note("CHECK", what)
             if self.world.until_failure:
@@ -105,8 +105,7 @@ class EndChecks:
         for field in ("phase", "next_step"):
             if field in document:
                 self.seen(field, document[field])
-        for item in document["attention"]:
-            self.seen("attention", item["code"])
+        self.seen("attention", *(item["code"] for item in document["attention"]))
 
     # The stored data.
 
@@ -115,8 +114,8 @@ class EndChecks:
         if self.world.machine.task is not None or self.world.felt("unwell"):
             return
         with self.world.machine.disk.without_faults(), closing(opened(self.world.machine.database)) as db:
-            for (identity,) in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'starting'"):
-                self.fail(f"an orderly stop of posd left {identity} in phase starting")
+            left = _ids(db, "WHERE phase = 'starting'")
+            self.fail(*(f"an orderly stop of posd left {identity} in phase starting" for identity in sorted(left)))
 
     def disk(self) -> None:
         """Check that all acknowledged data is on the disk."""
@@ -125,8 +124,7 @@ class EndChecks:
             return
         many = "SELECT client_transaction_id, count(*) FROM events GROUP BY client_transaction_id HAVING count(*) > ?"
         with self.world.machine.disk.without_faults(), closing(opened(path)) as db:
-            for fault in row_faults(db, SOUND):
-                self.fail(fault)
+            self.fail(*row_faults(db, SOUND))
             for identity, count in db.execute(many, (MOST_EVENTS,)):
                 self.fail(f"the database keeps {count} events of {identity}")
             bodies, removed = _stored(db)
@@ -152,8 +150,7 @@ class EndChecks:
             numbers = "SELECT max(seq) FROM changes UNION SELECT seq FROM sqlite_sequence WHERE name = 'changes'"
             last = max(number or 0 for (number,) in db.execute(numbers))
             self.holds(last >= newest, f"the backup ends with change {last}, and the feed already had change {newest}")
-            for fault in row_faults(db, SOUND):
-                self.fail(f"the backup is wrong: {fault}")
+            self.fail(*(f"the backup is wrong: {fault}" for fault in row_faults(db, SOUND)))
 
     def gone_back(self, before: Path, after: Path) -> None:
         """Record that a snapshot replaces a database. Records that the snapshot lacks are lost. Their ids are kept."""
@@ -314,8 +311,7 @@ class EndChecks:
         if finals and not truth.lied and outcome["evidence"][-1]["kind"] == "operator":
             told = f"an operator's decision stands for {identity}, and the terminal has reported {sorted(finals)}"
             wrong.append(told)
-        for problem in wrong:
-            self.fail(problem)
+        self.fail(*wrong)
 
     def _feed_ends(self, document: Document, attention: set[str]) -> None:
         """Check that the newest line of the feed about a payment shows its state."""
@@ -352,8 +348,8 @@ class EndChecks:
         if reply.status < 400 or reply.json["code"] != "pruned":
             self.fail(f"posd replied {reply.status} to a start of the removed {identity}: {reply.body[:200]!r}")
             return
-        for problem in self.of(self.truth(identity), reply.json["result"]):
-            self.fail(f"{problem} (retention has removed the payment)")
+        wrong = self.of(self.truth(identity), reply.json["result"])
+        self.fail(*(f"{problem} (retention has removed the payment)" for problem in wrong))
 
     def healthy(self, document: Document) -> None:
         """Check at the end of the run that the certificate is valid and was renewed in time."""

@@ -4,6 +4,7 @@ This module shares no code with the daemon. A response that is not HTTP is a fau
 """
 
 import asyncio
+import json
 import math
 import re
 from collections.abc import Callable, Coroutine
@@ -39,15 +40,16 @@ async def _message(reader: asyncio.StreamReader) -> tuple[list[str], bytes]:
 
 
 class Client:
-    """One connection for several requests, one after the other."""
+    """One connection for several requests, one after the other. A request that is not bytes is sent as JSON."""
 
     def __init__(self, end: End) -> None:
         self.end, protocol = end, _Protocol()
         self._reader = protocol.reader
         end.attach(protocol)
 
-    async def call(self, method: str, target: str, body: bytes = b"", content_type: str = "application/json") -> Reply:
+    async def call(self, method: str, target: str, body: Any = b"", content_type: str = "application/json") -> Reply:
         """Send a request and return the response. Raise ConnectionResetError if it does not arrive completely."""
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
         length = f"content-length: {len(body)}\r\ncontent-type: {content_type}\r\n" if body else ""
         self.end.write(f"{method} {target} HTTP/1.1\r\nhost: posd\r\n{length}\r\n".encode() + body)
         try:
@@ -78,22 +80,20 @@ async def call_once(
             client.end.close()
 
 
-class Stream:
+class Stream(Client):
     """Reader of server-sent events from the pieces of an HTTP response. It stops at the outcome."""
 
     def __init__(self, end: End, take: Take) -> None:
-        self._end, self._take, protocol = end, take, _Protocol()
-        self._reader = protocol.reader
+        super().__init__(end)
         #: Status of the response, and kind of the last message.
-        self.status, self.last = 0, ""
+        self._take, self.status, self.last = take, 0, ""
         #: Time at which the stream began, in seconds of the loop.
         self.since = math.inf
-        end.attach(protocol)
 
     async def run(self, target: str, headers: str = "") -> None:
         """Request a stream, and read until it ends or breaks."""
         head = f"GET {target} HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{headers}\r\n"
-        self._end.write(head.encode())
+        self.end.write(head.encode())
         with suppress(EOFError, OSError):
             await self._read()
 

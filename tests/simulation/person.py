@@ -132,17 +132,16 @@ class Person(Part):
         world.holds(not (under_way and waited_for), f"posd released {identity} during its start")
         return True
 
-    async def call_once(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply | None:
+    async def call_once(self, method: str, path: str, body: Any = b"", socket: str = "") -> Reply | None:
         """Call on a socket, by default on the operators' socket. Return None without a reply."""
-        sent = b"" if body is None else json.dumps(body).encode()
         place = socket or self.world.machine.socket("admin")
-        reply = await call_once(self.world.network, "person", place, 60, method, path, sent, credentials=(900, 0, 0))
+        reply = await call_once(self.world.network, "person", place, 60, method, path, body, credentials=(900, 0, 0))
         if reply is not None:
             self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
             self.checks.reply(path, reply)
         return reply
 
-    async def call(self, method: str, path: str, body: Any = None, socket: str = "") -> Reply:
+    async def call(self, method: str, path: str, body: Any = b"", socket: str = "") -> Reply:
         """Repeat a call until there is a reply, by default on the operators' socket."""
         while True:
             reply = await self.call_once(method, path, body, socket)

@@ -113,7 +113,7 @@ def make_plan(seed: int, payments: int, unrest: float = 1.0) -> Plan:
     tills = random.choice((1, 2, 4, 8, 8, 12))
     bad = random.choice((0.0, 0.03, 0.1, 0.3, 0.7))
     pace = random.choice((1.0, 10.0, 40.0))
-    hour = Random(f"hour/{seed}")
+    hour, upgrade = Random(f"hour/{seed}"), Random(f"upgrade/{seed}")
     chains = MIDNIGHT_CHAINS if (at_midnight := hour.random() < MIDNIGHTS) else CHAINS
     sales = tuple(_sale(seed, number, tills, bad, pace, chains) for number in range(payments))
     lasts = max(1.0, payments / tills * (25.0 + pace))
@@ -129,11 +129,9 @@ def make_plan(seed: int, payments: int, unrest: float = 1.0) -> Plan:
         secure=frozenset(number for number in range(tills) if random.random() < 0.03),
         wrong_words=random.choice((0.0, 0.0, 0.15)),
         disk=random.choice(((0.0001, 0.0005), (0.0005, 0.004), (0.005, 0.03))),
+        announced=Random(f"announced/{seed}").random() < ANNOUNCED,
+        schema=upgrade.randrange(1, 12) if upgrade.random() < UPGRADES else 0,
     )
-    plan = replace(plan, announced=Random(f"announced/{seed}").random() < ANNOUNCED)
-    upgrade = Random(f"upgrade/{seed}")
-    if upgrade.random() < UPGRADES:
-        plan = replace(plan, schema=upgrade.randrange(1, 12))
     if at_midnight:
         days = (
             datetime.combine(BORN.date() + timedelta(days=1), time(), zone) for zone in (UTC, ZoneInfo(plan.timezone))

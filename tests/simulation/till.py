@@ -7,6 +7,7 @@ data survives a crash of the till. The till starts a sale under another id only 
 import asyncio
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -40,11 +41,8 @@ LAST_PAUSE: Final = 8.0
 SECONDS: Final = {"poll": 2, "patient": 300}
 #: Share of starts with `not_after`.
 LIMITED: Final = 0.1
-#: Reply to a start with a faulty value, and a path with an id that a program can send by mistake.
-INVALID: Final = (422, "invalid_request")
+#: A path with an id that a program can send by mistake.
 NIL: Final = "/v1/transactions/00000000-0000-0000-0000-000000000000"
-#: Reply to a start on an unknown terminal.
-UNKNOWN: Final = (422, "unknown_terminal")
 
 
 @dataclass
@@ -189,7 +187,7 @@ class Till(Part):
             asked = self.checks.acquirer_asked(identity)
             self.truth(identity).abort_wanted = True
             if random.random() < 0.5:  # the till does not wait for the reply
-                self._beside(self._call_once("POST", f"{path}/abort", b""))
+                self._beside(self._call_once("POST", f"{path}/abort"))
                 return await self._await(basket, identity)
             reply = await self._call("POST", f"{path}/abort")
             self.seen("abort-answer", reply.json.get("code", str(reply.status)))
@@ -227,7 +225,7 @@ class Till(Part):
         if not await self.world.person.release(identity):
             return
         await asyncio.sleep(2.0 * seconds)
-        reply = await self._call_once("POST", f"/v1/transactions/{identity}/abort", b"")
+        reply = await self._call_once("POST", f"/v1/transactions/{identity}/abort")
         told = f"posd accepted an abort of {identity} after a person had released it"
         self.holds(reply is None or reply.status >= 400, told)
 
@@ -281,7 +279,7 @@ class Till(Part):
     async def _look(self, path: str, seconds: float) -> None:
         """Read a payment whose start may be under way."""
         await asyncio.sleep(seconds)
-        await self._call_once("GET", path, b"")
+        await self._call_once("GET", path)
 
     async def _careless(self, basket: Basket, request: dict[str, Any]) -> None:
         """Send faulty calls. posd refuses each call with a different code, and no call has an effect."""
@@ -289,23 +287,22 @@ class Till(Part):
         path = f"/v1/transactions/{identity}"
         request.pop("not_after", None)
         good = json.dumps(request).encode()
-        for method, target, body, kind, wanted in (
-            ("PUT", path, good[:-1], "application/json", (400, "malformed_json")),
-            ("PUT", path, json.dumps(request | {"amout": 1}).encode(), "application/json", (422, "invalid_request")),
-            ("PUT", path, json.dumps(request | {"terminal": "SN-9"}).encode(), "application/json", UNKNOWN),
-            *(
-                ("PUT", path, json.dumps(request | {"amount": amount}).encode(), "application/json", INVALID)
-                for amount in ({"subtotal_iva0": 5, "total": 5}, {"subtotal_iva0": 0}, {"subtotal_iva0": 1.005}, {})
-            ),
-            ("PUT", NIL, good, "application/json", INVALID),
-            ("PUT", path, good, "text/plain", (415, "unsupported_media_type")),
-            ("PUT", path, good + b" " * 300_000, "application/json", (413, "payload_too_large")),
-            ("DELETE", path, b"", "", (405, "method_not_allowed")),
-            ("POST", "/v1/backup", b'{"path": "/tmp/x"}', "application/json", (403, "forbidden")),
-        ):
-            reply = await self._call_once(method, target, body, kind)
+        amounts: Sequence[Any] = {"subtotal_iva0": 5, "total": 5}, {"subtotal_iva0": 0}, {"subtotal_iva0": 1.005}, {}
+        calls: Sequence[Sequence[Any]] = (
+            (400, "malformed_json", "PUT", path, good[:-1]),
+            (422, "invalid_request", "PUT", path, request | {"amout": 1}),
+            (422, "unknown_terminal", "PUT", path, request | {"terminal": "SN-9"}),
+            *((422, "invalid_request", "PUT", path, request | {"amount": amount}) for amount in amounts),
+            (422, "invalid_request", "PUT", NIL, good),
+            (415, "unsupported_media_type", "PUT", path, good, "text/plain"),
+            (413, "payload_too_large", "PUT", path, good + b" " * 300_000),
+            (405, "method_not_allowed", "DELETE", path),
+            (403, "forbidden", "POST", "/v1/backup", {"path": "/tmp/x"}),
+        )
+        for status, code, method, target, *content in calls:
+            reply = await self._call_once(method, target, *content)
             if reply is not None and reply.status != 503:
-                said = (reply.status, reply.json.get("code"))
+                said, wanted = (reply.status, reply.json.get("code")), (status, code)
                 self.holds(said == wanted, f"posd replied {said} instead of {wanted} to a faulty call")
                 self.checks.refused_start(identity, reply)
 
@@ -401,7 +398,7 @@ class Till(Part):
     async def _dial(self) -> Any:
         return await self.world.network.dial("till", self.world.machine.socket("till"), credentials=self._credentials)
 
-    async def _call(self, method: str, path: str, body: Any = None) -> Reply:
+    async def _call(self, method: str, path: str, body: Any = b"") -> Reply:
         """Repeat a call until there is a reply. A stopped daemon starts again."""
         pause, life = FIRST_PAUSE, 0
         while True:
@@ -411,7 +408,7 @@ class Till(Part):
                         self._client = Client(await self._dial())
                     self._called_at, life = self.world.now, self.world.machine.life
                     self._starts(method, path)
-                    reply = await self._client.call(method, path, b"" if body is None else json.dumps(body).encode())
+                    reply = await self._client.call(method, path, body)
             except OSError as error:
                 if isinstance(error, TimeoutError):
                     self.checks.answered(path, self._called_at, self._longest(method, path), None)
@@ -436,14 +433,11 @@ class Till(Part):
             return float(path.partition("timeout=")[2] or 0)
         return self.world.plan.reply_timeout + CALL_SECONDS  # posd calls the terminal
 
-    async def _call_once(
-        self, method: str, path: str, body: Any, content_type: str = "application/json"
-    ) -> Reply | None:
-        """Call on a new connection. Return None if no reply arrives. Bytes are sent unchanged."""
+    async def _call_once(self, method: str, path: str, *content: Any) -> Reply | None:
+        """Call on a new connection. Return None if no reply arrives. `content`: the body, and its type."""
         self._starts(method, path)
-        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request, place, who = (method, path, sent, content_type), self.world.machine.socket("till"), self._credentials
-        reply = await call_once(self.world.network, "till", place, PATIENCE, *request, credentials=who)
+        place, who = self.world.machine.socket("till"), self._credentials
+        reply = await call_once(self.world.network, "till", place, PATIENCE, method, path, *content, credentials=who)
         if reply is not None:
             self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
             self.checks.reply(path, reply)

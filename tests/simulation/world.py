@@ -132,9 +132,9 @@ class World:
         if self._story:
             self.result.notes.append((self.now, what))
 
-    def seen(self, what: str, value: str) -> None:
-        """Record a situation."""
-        self.result.seen.add(f"{what}: {value}")
+    def seen(self, what: str, *values: str) -> None:
+        """Record situations of one kind."""
+        self.result.seen.update(f"{what}: {value}" for value in values)
 
     @contextmanager
     def wrong(self, kind: str, effects: Collection[str], who: str = "") -> Iterator[None]:
@@ -349,8 +349,7 @@ ca_file = "@HOME@/ca.pem"
         self.checks.end(transactions)
         await self._old_ids()
         for job in (await self.person.call("GET", "/v1/print-jobs?limit=500")).json["print_jobs"]:
-            for item in job["attention"]:
-                self.seen("print-attention", item["code"])
+            self.seen("print-attention", *(item["code"] for item in job["attention"]))
         health = await self.person.call("GET", "/v1/health")
         self.checks.healthy(health.json)
         await self._accounts(transactions)

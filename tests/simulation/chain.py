@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from tests.rig.streams import Reply
-from tests.simulation.bank import Truth, refusals
+from tests.simulation.bank import refusals
 from tests.simulation.habits import drawn
 from tests.simulation.part import Part, new_id
 from tests.simulation.plan import SOON
@@ -229,18 +229,12 @@ class Chain(Part):
         last = datetime.max.replace(tzinfo=UTC)
         return sorted(self._links[1:], key=lambda link: began[link.identity] or last)
 
-    def _refused_though_asked(self, truth: Truth) -> bool:
-        """Whether a terminal ended a payment itself after its request to the acquirer.
-
-        The terminal's own table forbids this end. The result at the acquirer is then unknown.
-        """
-        ended_itself = truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED")
-        return ended_itself and self.checks.acquirer_asked(truth.identity)
-
     def _certain(self) -> bool:
         """Whether the till and posd agree about this chain."""
         truths = [self.truth(link.identity) for link in self._links]
-        if any(truth.lost or self._refused_though_asked(truth) for truth in truths):
+        # The terminal's table forbids to end a payment itself after the request to the acquirer. The result is unknown.
+        itself = (truth.identity for truth in truths if truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED"))
+        if any(truth.lost for truth in truths) or any(map(self.checks.acquirer_asked, itself)):
             return False
         began = truths[0].began
         days = self.world.plan.retention_days

@@ -130,12 +130,8 @@ class Disk:
     @contextmanager
     def without_faults(self) -> Iterator[None]:
         """Suspend all faults for the block, for a reader outside the simulated process."""
-        before = self._failures, self.full
-        self._failures, self.full = {}, False
-        try:
+        with patch.multiple(self, _failures={}, full=False):
             yield
-        finally:
-            self._failures, self.full = before
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
         """Return the `errno` of a refused operation, or 0. `on_failure` is called before a refusal."""
@@ -271,7 +267,9 @@ class Disk:
         """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended."""
         self.dead = True
         if power:
-            files = self._cut()
+            # the durable changes and some later changes
+            names = sorted(self._names.torn(self._random).items())
+            files = {name: (file.torn(self._random), file.stat) for name, file in names}
             self._put(files)
             self._settled({name: content for name, (content, _) in files.items()})
         else:
@@ -312,11 +310,6 @@ class Disk:
                 self._record(file, content)
             elif file.whole:
                 assert file.seen() == content, f"the disk has not recorded a write to {name}"
-
-    def _cut(self) -> dict[str, tuple[bytes, os.stat_result | None]]:
-        """Return the content after a power cut: the durable changes and some later changes."""
-        names = sorted(self._names.torn(self._random).items())
-        return {name: (file.torn(self._random), file.stat) for name, file in names}
 
     def _put(self, files: Mapping[str, tuple[bytes, os.stat_result | None]]) -> None:
         """Replace all files, with mode and times."""
@@ -452,6 +445,4 @@ class Disk:
 
 
 def _error(number: int, path: _Path | None = None) -> OSError:
-    if path is None:
-        return OSError(number, os.strerror(number))
-    return OSError(number, os.strerror(number), os.fsdecode(path))
+    return OSError(number, os.strerror(number), None if path is None else os.fsdecode(path))

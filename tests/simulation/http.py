@@ -6,16 +6,15 @@ This module shares no code with the daemon. A response that is not HTTP is a fau
 import asyncio
 import json
 import math
-import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from ssl import SSLContext
-from typing import Any, Final
+from typing import Any
 
+from tests.rig.https import read_head
 from tests.rig.streams import Reply
 from tests.simulation.network import End, Network
 
-_LENGTH: Final = re.compile(r"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 #: Kind, id and data of a message of a stream.
 Take = Callable[[str, str, bytes], None]
 
@@ -34,9 +33,8 @@ class _Protocol(asyncio.StreamReaderProtocol):
 
 async def _message(reader: asyncio.StreamReader) -> tuple[list[str], bytes]:
     """Read a message with a fixed length. Return the words of the first line, and the body. Raise EOFError, OSError."""
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    length = _LENGTH.search(head)
-    return head.split(" ", 2), await reader.readexactly(int(length[1]) if length else 0)
+    first, headers = read_head(await reader.readuntil(b"\r\n\r\n"))
+    return first, await reader.readexactly(int(headers.get("content-length", 0)))
 
 
 class Client:
@@ -95,21 +93,17 @@ class Stream(Client):
         head = f"GET {target} HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n{headers}\r\n"
         self.end.write(head.encode())
         with suppress(EOFError, OSError):
-            await self._read()
-
-    async def _read(self) -> None:
-        self.status, text = int((await self._reader.readuntil(b"\r\n\r\n")).split(b" ")[1]), b""
-        self.since = asyncio.get_running_loop().time()
-        while self.status == 200 and self.last != "outcome":
-            size = int(await self._reader.readline() or b"0", 16)
-            if not size:
-                return
-            *messages, text = (text + (await self._reader.readexactly(size + 2))[:-2]).split(b"\n\n")
-            for message in messages:
-                said = dict(line.partition(b": ")[::2] for line in message.split(b"\n"))
-                if b"event" in said:
-                    self.last = said[b"event"].decode()
-                    self._take(self.last, said.get(b"id", b"").decode(), said[b"data"])
+            self.status, text = int((await self._reader.readuntil(b"\r\n\r\n")).split(b" ")[1]), b""
+            self.since = asyncio.get_running_loop().time()
+            while self.status == 200 and self.last != "outcome":
+                if not (size := int(await self._reader.readline() or b"0", 16)):
+                    return
+                *messages, text = (text + (await self._reader.readexactly(size + 2))[:-2]).split(b"\n\n")
+                for message in messages:
+                    said = dict(line.partition(b": ")[::2] for line in message.split(b"\n"))
+                    if b"event" in said:
+                        self.last = said[b"event"].decode()
+                        self._take(self.last, said.get(b"id", b"").decode(), said[b"data"])
 
 
 #: Function that gets the method, the target and the body of a request.

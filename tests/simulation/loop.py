@@ -132,7 +132,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._cancel(life)
+                for handle in (*self._ready, *self._scheduled):
+                    if handle._context.get(LIFE, 0) == life:  # type: ignore[attr-defined]
+                        handle.cancel()
                 in_life(life, _close_tasks, doomed)
                 del doomed
                 in_life(life, gc.collect)
@@ -145,11 +147,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Record an exception that no code caught, unless code of a daemon raised it."""
         if LIFE.get() == 0 and "never retrieved" not in context["message"]:
             self.uncaught.append(context)
-
-    def _cancel(self, life: int) -> None:
-        for handle in (*self._ready, *self._scheduled):
-            if handle._context.get(LIFE, 0) == life:  # type: ignore[attr-defined]
-                handle.cancel()
 
     def _task(self, _loop: Any, coro: Coroutine[Any, Any, T], **options: Any) -> "asyncio.Task[T]":
         task = tasks.Task(coro, loop=self, **options)

@@ -96,7 +96,24 @@ class Way:
 _EOF, _RESET = object(), object()
 
 
-class End(asyncio.Transport):
+class Socket:
+    """A substitute for a socket. `name`: its address."""
+
+    name: Any
+
+    def fileno(self) -> int:
+        """Return an invalid descriptor."""
+        return NO_DESCRIPTOR
+
+    def setblocking(self, _flag: bool) -> None:
+        """Do nothing. The socket never blocks."""
+
+    def getsockname(self) -> Any:
+        """Return the address of this end."""
+        return self.name
+
+
+class End(Socket, asyncio.Transport):
     """One end of a connection. The end is the transport of the code at this end, and a substitute for the socket."""
 
     def __init__(self, network: "Network", way: Way, name: Any, peer_name: Any, life: int) -> None:
@@ -120,23 +137,12 @@ class End(asyncio.Transport):
 
     # Methods of a socket.
 
-    def fileno(self) -> int:
-        """Return an invalid descriptor."""
-        return NO_DESCRIPTOR
-
-    def setblocking(self, _flag: bool) -> None:
-        """Do nothing. The socket never blocks."""
-
     def setsockopt(self, *_: Any) -> None:
         """Accept any option."""
 
     def getsockopt(self, _level: int, _option: int, _length: int = 0) -> bytes:
         """Return the peer of a Unix socket."""
         return _CREDENTIALS.pack(*self.credentials)
-
-    def getsockname(self) -> Any:
-        """Return the address of this end."""
-        return self.name
 
     def getpeername(self) -> Any:
         """Return the address of the other end."""
@@ -334,11 +340,11 @@ class End(asyncio.Transport):
             self.way.ends.remove(self.peer)
 
 
-class Listening:
-    """A listening socket. `place` is (host, port) or a path."""
+class Listening(Socket):
+    """A listening socket. Its name is (host, port) or a path."""
 
-    def __init__(self, network: "Network", place: Any, family: int) -> None:
-        self._network, self._place, self.family = network, place, family
+    def __init__(self, network: "Network", name: Any, family: int) -> None:
+        self._network, self.name, self.family = network, name, family
         self.life = LIFE.get()
         self._queue: deque[End] = deque()
         self._came = asyncio.Event()
@@ -346,28 +352,17 @@ class Listening:
         #: Handler of each connection, instead of `accept`. Hosts of the simulation use a handler.
         self.handler: Callable[[End], object] | None = None
 
-    def fileno(self) -> int:
-        """Return an invalid descriptor."""
-        return NO_DESCRIPTOR
-
-    def setblocking(self, _flag: bool) -> None:
-        """Do nothing. The socket never blocks."""
-
-    def getsockname(self) -> Any:
-        """Return the address of the listener."""
-        return self._place
-
     def listen(self, backlog: int) -> None:
         """Accept connections from this moment."""
-        if self._place[0] in self._network.former:  # the machine moved after the bind, and the bind is to any address
-            self._place = (self._network.machine, self._place[1])
+        if self.name[0] in self._network.former:  # the machine moved after the bind, and the bind is to any address
+            self.name = (self._network.machine, self.name[1])
         self._backlog = backlog
-        self._network.listeners[self._place] = self
+        self._network.listeners[self.name] = self
 
     def close(self) -> None:
         """Close the listener, and reset the waiting connections."""
-        if self._network.listeners.get(self._place) is self:
-            del self._network.listeners[self._place]
+        if self._network.listeners.get(self.name) is self:
+            del self._network.listeners[self.name]
         while self._queue:
             self._queue.popleft().abort()
 
@@ -439,7 +434,7 @@ class Network:
         self.former.discard(address)
         for host, port in [place for place in self.listeners if place[0] == old]:
             listening = self.listeners[address, port] = self.listeners.pop((host, port))
-            listening._place = (address, port)
+            listening.name = (address, port)
         for way in self.ways.values():
             way.cut()
         self.way(old).there = False

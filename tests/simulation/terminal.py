@@ -66,7 +66,6 @@ class Terminal(Sender):
         super().__init__(world, serial, address)
         #: The configured address, and the port of the terminal's API.
         self.home, self.port = address, 6869 if secure else 6868
-        self.base_url_of = f"{'https' if secure else 'http'}://{{}}:{self.port}".format
         self.secure, self.on = secure, True
         #: Whether posd finds the terminal by announcements.
         self.announces = world.plan.announced and not secure
@@ -86,7 +85,7 @@ class Terminal(Sender):
     @property
     def base_url(self) -> str:
         """The base URL of the terminal's API."""
-        return self.base_url_of(self.address)
+        return f"{'https' if self.secure else 'http'}://{self.address}:{self.port}"
 
     def announce(self) -> None:
         """Announce the terminal's address."""

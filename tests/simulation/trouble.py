@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -453,54 +452,48 @@ async def _machine_moves(world: "World", fault: "Fault") -> None:
         world.machine.move(f"10.0.0.{10 + fault.number % 200}")
 
 
-@dataclass(frozen=True)
 class Kind:
     """A kind of fault: its number in a run of a hundred sales, its effects, and the function that plays it."""
 
-    often: float
-    effects: frozenset[str]
-    play: Callable[["World", "Fault"], Awaitable[None]]
-
-
-def _kind(often: float, effects: str, play: Callable[..., Awaitable[None]], **options: Any) -> Kind:
-    return Kind(often, frozenset(effects.split()), partial(play, **options))
+    def __init__(self, often: float, effects: str, play: Callable[..., Awaitable[None]], **options: Any) -> None:
+        self.often, self.effects, self.play = often, frozenset(effects.split()), partial(play, **options)
 
 
 #: Effects of faults. During a fault that `stops` posd, or that `stops-one` way to a terminal, nothing counts as late.
 #: During and soon after a fault that `disturbs`, a terminal may not reply at its address. During a fault that makes
 #: posd `unwell`, posd may fail to complete every start in time at a stop. A fault that `holds` delays bytes.
 KINDS: Final[Mapping[str, Kind]] = {
-    "kill": _kind(1.0, "stops", crash, power=False),
-    "kill-at-operation": _kind(2.0, "stops", kill_at_operation, power=False),
-    "power": _kind(0.5, "stops", crash, power=True),
-    "power-at-operation": _kind(1.0, "stops", kill_at_operation, power=True),
-    "restart": _kind(0.7, "stops", restart),
-    "disk-full": _kind(0.4, "stops unwell", lambda w, f: for_a_while(w.machine.disk, "full", True, False, f.seconds)),
-    "disk-error": _kind(0.6, "stops unwell", disk_error),
-    "disk-slow": _kind(0.5, "stops unwell", lambda w, f: for_a_while(w, "slower", 20.0, 1.0, f.seconds)),
-    "disk-still": _kind(0.3, "stops unwell", disk_still),
-    "link-down": _kind(1.2, "stops-one disturbs holds", _link_down),
-    "links-down": _kind(0.3, "stops disturbs holds", _links_down),
-    "link-cut": _kind(1.5, "stops-one disturbs", _link_cut),
-    "link-slow": _kind(0.7, "stops-one disturbs", _link_slow),
-    "terminal-off": _kind(0.8, "stops-one disturbs", _power_cycle, forgets=False),
-    "terminal-forgets": _kind(0.5, "stops-one disturbs", _power_cycle, forgets=True),
-    "till-crash": _kind(1.5, "", _till_crash),
-    "clock-ahead": _kind(0.2, "", _clock, sign=1),
-    "clock-back": _kind(0.2, "", _clock, sign=-1),
-    "reload": _kind(0.4, "", _reload),
-    "strangers": _kind(0.4, "", _strangers),
-    "no-descriptors": _kind(0.2, "stops unwell", _no_descriptors),
-    "backup": _kind(1.5, "", backup),
-    "kill-at-start": _kind(1.5, "stops", kill_at_start),
-    "restore": _kind(0.8, "stops", restore),
-    "move": _kind(0.6, "stops-one disturbs", _move),
-    "twin": _kind(0.5, "stops-one", _twin),
-    "machine-moves": _kind(0.3, "stops disturbs", _machine_moves),
-    "crowd": _kind(0.15, "", _crowd),
-    "sync-error-kill": _kind(1.0, "stops unwell", sync_error_kill),
-    "log-still": _kind(0.5, "", _log_still),
-    "manager-still": _kind(0.3, "", _manager_still),
-    "shift": _kind(1.0, "", _close_shift),
-    "night": _kind(0.0, "stops", night),  # only in runs over weeks
+    "kill": Kind(1.0, "stops", crash, power=False),
+    "kill-at-operation": Kind(2.0, "stops", kill_at_operation, power=False),
+    "power": Kind(0.5, "stops", crash, power=True),
+    "power-at-operation": Kind(1.0, "stops", kill_at_operation, power=True),
+    "restart": Kind(0.7, "stops", restart),
+    "disk-full": Kind(0.4, "stops unwell", lambda w, f: for_a_while(w.machine.disk, "full", True, False, f.seconds)),
+    "disk-error": Kind(0.6, "stops unwell", disk_error),
+    "disk-slow": Kind(0.5, "stops unwell", lambda w, f: for_a_while(w, "slower", 20.0, 1.0, f.seconds)),
+    "disk-still": Kind(0.3, "stops unwell", disk_still),
+    "link-down": Kind(1.2, "stops-one disturbs holds", _link_down),
+    "links-down": Kind(0.3, "stops disturbs holds", _links_down),
+    "link-cut": Kind(1.5, "stops-one disturbs", _link_cut),
+    "link-slow": Kind(0.7, "stops-one disturbs", _link_slow),
+    "terminal-off": Kind(0.8, "stops-one disturbs", _power_cycle, forgets=False),
+    "terminal-forgets": Kind(0.5, "stops-one disturbs", _power_cycle, forgets=True),
+    "till-crash": Kind(1.5, "", _till_crash),
+    "clock-ahead": Kind(0.2, "", _clock, sign=1),
+    "clock-back": Kind(0.2, "", _clock, sign=-1),
+    "reload": Kind(0.4, "", _reload),
+    "strangers": Kind(0.4, "", _strangers),
+    "no-descriptors": Kind(0.2, "stops unwell", _no_descriptors),
+    "backup": Kind(1.5, "", backup),
+    "kill-at-start": Kind(1.5, "stops", kill_at_start),
+    "restore": Kind(0.8, "stops", restore),
+    "move": Kind(0.6, "stops-one disturbs", _move),
+    "twin": Kind(0.5, "stops-one", _twin),
+    "machine-moves": Kind(0.3, "stops disturbs", _machine_moves),
+    "crowd": Kind(0.15, "", _crowd),
+    "sync-error-kill": Kind(1.0, "stops unwell", sync_error_kill),
+    "log-still": Kind(0.5, "", _log_still),
+    "manager-still": Kind(0.3, "", _manager_still),
+    "shift": Kind(1.0, "", _close_shift),
+    "night": Kind(0.0, "stops", night),  # only in runs over weeks
 }

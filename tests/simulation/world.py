@@ -381,9 +381,8 @@ ca_file = "@HOME@/ca.pem"
             if machine.started.is_set():
                 return
             if not task.done():
-                if machine.task is None:  # the daemon was killed during its start
-                    return
-                self.checks.fail("the daemon is not ready after ten minutes")
+                killed = machine.task is None  # during its start
+                self.holds(killed, "the daemon is not ready after ten minutes")
                 return
             error = None if task.cancelled() else task.exception()
             self.note("cannot start", error)

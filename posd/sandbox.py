@@ -50,7 +50,7 @@ MAX_SOCKET_PATH_BYTES = 107
 SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
 
 #: posd's default waits in seconds, by section of the configuration. A sandbox divides these waits by the terminal's
-#: speed. So an event that is late or missing has the same effect as at normal speed.
+#: speed, so that a late or missing event has the same effect as at normal speed.
 WAITS: Mapping[str, Mapping[str, float]] = {
     "reconcile": {
         "first_event_grace_seconds": 10,
@@ -118,8 +118,8 @@ class Program:
         self.lines: list[dict[str, Any]] = []
         self._news = news
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
-        # With -P no file in the current directory, which may belong to a till, can replace posd. The process has its
-        # own session. So Ctrl-C reaches only the caller, which then stops its processes in order.
+        # With -P, Python imports nothing from the current directory, where a till may have its own modules. The process
+        # has its own session. So Ctrl-C reaches only the caller, which then stops its processes in order.
         self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
             [sys.executable, "-P", "-m", "posd", *arguments],
             stdin=subprocess.DEVNULL,

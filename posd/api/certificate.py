@@ -1,10 +1,11 @@
 """Certificate of the webhook listener: its reload, its renewal, and the devices that refuse it.
 
-Changed files are loaded into a new context and tested there. Only a matching, valid pair replaces the served pair, for
-new connections. A half-written or mismatched pair causes only a log line. Open connections are unaffected.
+posd loads changed files into a new TLS context and tests them there. If the certificate is valid and matches its key,
+posd serves it on new connections. Otherwise posd writes a log line, and keeps the previous pair. Open connections are
+unaffected.
 
-A separate process, `posd tls renew`, renews the certificate of `posd tls init`. The library that creates certificates
-is large, and the daemon needs it only once a year.
+A separate process, `posd tls renew`, renews a certificate that `posd tls init` made. The daemon does not load the
+library that creates certificates, because it is large and needed only once a year.
 """
 
 import asyncio
@@ -31,14 +32,13 @@ from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 #: Seconds between two checks of the files and of this machine's addresses. SIGHUP and a changed address start a check
 #: at once.
 CHECK_SECONDS = 60.0
-#: Seconds to the next attempt after a renewal that failed or did not help.
+#: Seconds to the next attempt after a renewal failed, or its certificate also has to be renewed.
 RENEWAL_PAUSE_SECONDS = 3600.0
-#: Seconds to the next attempt after a renewal that helped. Without the pause, an address that changes often would cause
-#: renewals without end.
+#: Seconds to the next renewal after a successful one. The pause limits the renewals for an address that changes often.
 HELPED_PAUSE_SECONDS = 10.0
 #: Time-out of a renewal, in seconds. A renewal takes about one second.
 RENEWAL_SECONDS = 120.0
-#: Number of days before a new CA begins to sign, from which the health check is degraded.
+#: The health check is degraded from this number of days before a new CA begins to sign.
 NEW_CA_DAYS = 90
 #: Seconds between two reminders of the operator.
 REMINDER_SECONDS = 86_400.0
@@ -237,7 +237,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
                 log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self.check_seconds)
             return
         self.trouble = None
-        # Read the state before the files, so that a change during the load is found by the next check.
+        # Read the state before the files, so that the next check detects a change during the load.
         self.loaded_from = state
         same = served.info == self.served.info
         self.served = served
@@ -277,7 +277,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             log.warning("certificate.ends", detail=f"{words}; {remedy(self.pair.cure)}", expires=iso(info.not_after))
 
     def _due(self, what: str) -> bool:
-        """Return whether a reminder about `what` is due today. If so, record it."""
+        """Return whether a reminder about `what` is due today. If so, record the reminder."""
         now = monotonic()
         self._reminded = {key: at for key, at in self._reminded.items() if now - at < REMINDER_SECONDS}
         if what in self._reminded:
@@ -287,7 +287,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
 
 
 async def _renew_first(pair: CertificatePair, words: str, *, ended: bool) -> None:
-    """Renew the pair, because it is outside its dates by a trusted clock.
+    """Renew the pair, because it has expired or is not yet valid by a trusted clock.
 
     Raise TlsError if the pair has expired and cannot be renewed. A pair that is not yet valid is served even if it
     cannot be renewed, because a refused start would not help. `words`: text about the dates. `ended`: whether the pair
@@ -394,7 +394,7 @@ def refusal(error: BaseException | None) -> str | None:
 class CertificateRefusals(msgspec.Struct, eq=False):
     """Counts of refusals per address, in a bounded table, and their log lines.
 
-    An `Allowance` cannot limit the lines, because it refills within the hour, so twice MAX_LINES could be logged.
+    An `Allowance` cannot limit the lines. It refills during the hour, so it would allow up to twice MAX_LINES.
     """
 
     now: Callable[[], datetime]
@@ -406,7 +406,7 @@ class CertificateRefusals(msgspec.Struct, eq=False):
     _lines: list[float] = []
 
     def told(self, peer: str, error: BaseException) -> bool:
-        """Count a refusal of our certificate. Return whether the error is a refusal of the certificate."""
+        """Return whether the error is a refusal of our certificate. Count a refusal from another machine."""
         alert = refusal(error)
         if alert is not None and not self.is_own(plain(peer)):
             self.note(peer, alert)

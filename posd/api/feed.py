@@ -32,8 +32,7 @@ NO_METADATA = (
     "configuration of posd, and reload posd"
 )
 
-#: A client is far behind if more than this number of changes follow its place. Its next page is full, and another page
-#: follows.
+#: A client is far behind if more than this number of changes follow its place.
 FAR_BEHIND = 500
 #: For BUSY_SECONDS after the newest change, each page of a client that is far behind is delayed by GIVE_WAY_SECONDS.
 #: Payments come first. With the usual page of 100 changes, the client still receives 2,000 changes a second.
@@ -120,7 +119,7 @@ def _page(db: sqlite3.Connection, place: FeedPosition, limit: int, adds: FeedWit
     notices = [] if known else [_unknown(place, after)]
     if removed > after:
         notices.append(_removed(removed))
-    # After a number beyond the end of the feed, no changes follow. The next page begins at the end of the feed.
+    # No changes follow a number beyond the end of the feed. The next page begins at the end of the feed.
     back = after < place.seq
     found = [] if back else changes.after(db, after, limit)
     last = found[-1].seq if found else after

@@ -306,7 +306,7 @@ class MaintenanceCalls(msgspec.Struct, eq=False):
         return json_response(PruneProgress(retention_days=self.retention.days, doing=doing or None, removed=count))
 
     async def prune(self, request: Request) -> Response:
-        """`POST /prune`: remove records that ended before the given number of days, while payments continue."""
+        """`POST /prune`: remove records that ended more than the given number of days ago. Payments continue."""
         asked = read_prune(request.state.body, self.retention.days)
         try:
             report = await self.retention.prune(asked.older_than_days, dry_run=asked.dry_run)

@@ -103,7 +103,7 @@ class DatabaseGauges(msgspec.Struct, frozen=True):
 
 
 def read_gauges(db: sqlite3.Connection, known: DatabaseGauges | None = None) -> DatabaseGauges:
-    """Read the gauges. If nothing has changed since `known`, reuse the numbers that only a change can alter."""
+    """Read the gauges. If the feed has no change since `known`, read only the number of quarantined bodies again."""
     seq = changes.newest_seq(db)
     quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
     if known is not None and known.seq == seq:

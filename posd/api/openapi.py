@@ -47,11 +47,12 @@ PLAIN: dict[Any, Schema] = {
     object: {},
 }
 
-#: Type of a schema -> type whose constraints msgspec writes as keywords. Other schemas have the constraints of a text.
+#: JSON type of a schema -> Python type with which msgspec writes its constraints. Any other JSON type has those of
+#: `str`.
 CONSTRAINED = {"array": list, "integer": int, "number": float}
 
 
-#: Types that the tables name by a string, because only this module loads them.
+#: Types that the table of the calls names as strings, because only this module imports the types.
 NAMED: dict[str, Any] = {
     "TransactionOutcome | None": TransactionOutcome | None,
     "PrintJob | None": PrintJob | None,
@@ -114,7 +115,7 @@ class Schemas:
         return schema
 
     def _with_later(self, schema: Schema, name: str) -> Schema:
-        """Return the union of entries, with a last kind called `name` for entries of later versions."""
+        """Return the union of entries, with one more kind, called `name`, for entries of later versions."""
         kinds = [self.components[item["$ref"].rpartition("/")[2]]["properties"]["kind"] for item in schema["anyOf"]]
         known = [word for kind in kinds for word in kind.get("enum", [kind.get("const")])]
         later = self.object(Line, asked=False) | {"description": "A line of a kind that this description lacks"}
@@ -150,7 +151,7 @@ class Schemas:
         return self._component(kind, self.components[name], asked=asked)
 
     def object(self, kind: Any, *, asked: bool) -> Schema:
-        """Return the schema of a struct itself, in place of a reference."""
+        """Return the schema of a struct itself, and not a reference to it."""
         hints = get_type_hints(kind, include_extras=True)
         omits = kind.__struct_config__.omit_defaults and not asked
         properties: Schema = {}
@@ -351,7 +352,7 @@ REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
 #: Calls that start something.
 STARTING = frozenset(route.name for route in routes.ALL if route.method == STARTS)
 
-#: Key of a code's example for every call that has no own example of the code.
+#: Key of the example of a code that applies to each call without an example of its own.
 EVERY_CALL = "*"
 
 

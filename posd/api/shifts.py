@@ -211,7 +211,7 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
     same = last is None or changes.present_identity(db).database_id == last.database_id
     sought = {identity for identity, fresh in begun.items() if not (fresh and same) and identity not in carried}
     known, begins_later = yield from _known(db, sought)
-    # A payment that began before the first shift and is in no shift was decided before the first shift.
+    # If a payment began before the first shift and no shift has counted it, its outcome is from before the first shift.
     before_first = {identity for identity, fresh in begun.items() if not fresh and identity not in known}
     payments = [row for row in found if not (begins_later and row.client_transaction_id in before_first)]
     return OpenShift(last, *_account(payments, known), up_to, more)
@@ -222,8 +222,8 @@ def _changed(
 ) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
     """Return the payments that changed after `after`, the number of the last change, and whether more follow.
 
-    The value of a payment is whether it began in this part of the feed. `carried`: payments that are included in any
-    case.
+    The dict maps each payment to whether it began in this part of the feed. `carried`: payments that are included in
+    any case.
     """
     begun = dict.fromkeys(carried, False)
     least, up_to, place = len(begun), after, after

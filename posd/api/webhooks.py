@@ -38,11 +38,11 @@ BRAKE_SECONDS = 0.25
 PREFIX = "/webhooks/"
 #: Maximum number of bytes of large bodies in memory. There is room for at least two of the largest.
 ROOM_BYTES = 4 * 1024 * 1024
-#: Number of bytes of each body that are not counted. Events have a few thousand bytes, or 20,000 with the till's
-#: metadata.
+#: The first bytes of each body, up to this number, do not count against ROOM_BYTES. Events have a few thousand bytes,
+#: or 20,000 with the till's metadata.
 SMALL_BYTES = 24 * 1024
-#: Number of concurrent bodies of one subject whose first SMALL_BYTES are not counted: one, and its retries after the
-#: terminal's time-out. All bytes of further bodies are counted.
+#: For one payment or print job, the first SMALL_BYTES of this number of concurrent bodies do not count: of one body,
+#: and of its retries after the terminal's time-out. All bytes of further bodies count.
 FREE_BODIES_OF_SUBJECT = 8
 #: Longest print webhook, in bytes. Such a webhook has five short fields (terminal API, Printing).
 MAX_PRINT_BYTES = 65_536
@@ -91,7 +91,7 @@ class BodyBudget:
     """Limits of the bytes of bodies in memory, in total and for one subject.
 
     A terminal sends one event of a transaction at a time. So a sender with one callback address cannot use up the
-    memory of others. The first bytes of a subject's first bodies always have room.
+    memory of others. SMALL_BYTES and FREE_BODIES_OF_SUBJECT say which bytes always have room.
     """
 
     def __init__(self, size: int, of_subject: int) -> None:
@@ -106,7 +106,7 @@ class BodyBudget:
         Yield a function that reserves room for a number of further bytes, or raises RefusedBody.
         """
         free, taken = SMALL_BYTES, 0
-        if not self.bodies.try_take(subject):  # this subject has no further bodies with uncounted bytes
+        if not self.bodies.try_take(subject):  # the subject has used up its FREE_BODIES_OF_SUBJECT
             self.bodies.take(subject)
             free = 0
 

@@ -67,7 +67,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
 
     @property
     def next_ca_from(self) -> datetime:
-        """Time from which the next CA signs, because a certificate of this CA would have to be renewed at once."""
+        """Time from which the next CA signs. A new certificate of this CA would then have to be renewed at once."""
         return self.not_after - timedelta(days=RENEWAL_DAYS)
 
 
@@ -136,7 +136,7 @@ def has_followed(ca: CertificateInfo, following: CertificateInfo, now: datetime)
     """Return whether `following`, the next CA, must sign.
 
     The next CA must sign if `ca` has ended, or if `ca` ends soon and there was enough time to install the next CA. A
-    new certificate of `ca` would end with `ca`, and would have to be renewed at once.
+    certificate ends with its CA, so a new certificate of `ca` would have to be renewed at once.
     """
     left, waited = ca.days_left(now), (now - following.not_before).days
     return left < 1 or (left < RENEWAL_DAYS and waited >= OVERLAP_DAYS // 2)

@@ -37,8 +37,8 @@ class TlsFiles(msgspec.Struct, frozen=True):
     """Paths in one TLS directory. `certificate`: server certificate, followed by its CAs.
 
     `given`: names and addresses from `init`, as JSON. `next_ca_certificate` and its key exist while a new CA waits to
-    be installed on the terminals. `new_ca`: fingerprint of a CA that replaced another CA by command. This file exists
-    until the database has the fingerprint.
+    be installed on the terminals. `new_ca`: fingerprint of a CA that replaced another CA by an operator's command. This
+    file exists until the database has the fingerprint.
     """
 
     ca_certificate: Path
@@ -143,8 +143,8 @@ def describe(path: Path) -> CertificateInfo:
 def writing(directory: Path) -> Iterator[None]:
     """Lock the directory for writing during the block. Raise TlsError, also in place of OSError.
 
-    The timer, the daemon and the operator may renew at the same moment. Without the lock, a renewal between two files
-    of an `init` would match neither the old nor the new files.
+    The timer, the daemon and the operator may renew at the same moment. Without the lock, a renewal could run while
+    `init` has written only a part of its files, and match neither the old nor the new ones.
     """
     try:
         lock = lock_file(directory / ".lock")

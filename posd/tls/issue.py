@@ -332,8 +332,9 @@ def init(
     """Create the server certificate for `names` and `addresses`, and the CA if there is none.
 
     An existing CA is kept, because the terminals trust it. With `overwrite` a new CA is created, and every terminal
-    then needs the new `ca.crt`. `given`: names that the operator chose (default: all of them), which renewals keep. The
-    directory has mode 0700, and keys have 0600. Each file is written atomically. The call blocks. Raise TlsError.
+    then needs the new `ca.crt`. `given`: the names that renewals keep, because the operator chose them (default: all of
+    `names` and `addresses`). The directory has mode 0700, and keys have 0600. Each file is written atomically. The call
+    blocks. Raise TlsError.
     """
     subjects = Subjects(tuple(names), tuple(addresses))
     _check_subjects(subjects)

@@ -2,8 +2,8 @@
 
 The first form is the text that a terminal has after it parses JSON and serialises it again, by
 `JSON.stringify(JSON.parse(text))`. The form has no spaces, members in their order, every number as the shortest text of
-its binary double, and only necessary escapes. A value that JavaScript would change is a fault: a number without an
-exact double, and a name that JavaScript would move to the front.
+its binary double, and only necessary escapes. posd refuses a text that JavaScript would change: one with a number
+without an exact double, or with a name that JavaScript would move to the front.
 
 Source: terminal API, Authentication; ECMAScript, Number::toString and OrdinaryOwnPropertyKeys.
 """

@@ -32,8 +32,8 @@ def monotonic() -> float:
 def next_tick(seconds: float) -> float:
     """Return the next multiple of `seconds` on the running loop's clock.
 
-    Periodic checks run at such times. Their pauses are multiples of each other, so they wake the processor together,
-    which saves power.
+    Periodic checks run at such times. Their pauses are multiples of each other, so many checks wake the processor
+    together. This saves power.
     """
     now = monotonic()
     return now - now % seconds + seconds

@@ -9,9 +9,9 @@ import os
 import signal
 from collections import Counter
 
-# Each line lists the points of one action. Payments: start, event, abort, search, recorded silence or proof, operator's
-# decision. Print jobs: start, webhook, poll, recovery. Others: replies to a till, recovery of payments. Storage:
-# backup, restore up to the new file, replacement of a file, retention, each COMMIT.
+# Each line has the points of one action. Lines on payments: start, event, abort, search, recorded silence or proof,
+# operator's decision. Print jobs: start, webhook, poll, recovery. Others: replies to a till, recovery of payments.
+# Storage: backup, restore up to the new file, replacement of a file, retention, each COMMIT.
 _POINTS = """
 start.before_intent start.intended start.before_send start.written start.replied start.concluded
 event.before_commit event.committed event.answered

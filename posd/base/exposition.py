@@ -1,6 +1,6 @@
 """Prometheus' text exposition format, version 0.0.4: metrics, and the format of values.
 
-Every monitored process of posd has a table of its metrics, and writes them in the order of the table.
+Every process of posd that serves metrics has a table of them, and writes them in the order of the table.
 """
 
 import ipaddress

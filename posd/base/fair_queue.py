@@ -1,8 +1,8 @@
 """Fair queue of work. A few pieces of work run at a time, and their owners take turns.
 
 The event loop serves all connections in turn. Without a queue, a process with hundreds of busy connections would have
-hundreds of turns, and a till with one connection one turn. In the queue each owner has one turn, so an owner waits only
-for a few pieces of work.
+hundreds of turns for each turn of a till with one connection. In the queue each owner has one turn, so an owner waits
+only for a few pieces of work.
 """
 
 import asyncio
@@ -90,8 +90,8 @@ def end_turn() -> None:
 
 # Work on large input in a separate thread, so that the loop and the commits continue.
 #
-# One piece of work runs at a time, because more threads would take the interpreter's lock from the loop. The wait
-# depends on the number of senders, and not on the load of one sender.
+# One piece of work runs at a time, because more threads would take the interpreter's lock from the loop. How long a
+# sender waits depends on the number of senders, and not on the load of one of them.
 
 #: Size above which input is read in the thread, in bytes. Nearly all data of a terminal is smaller, and a thread switch
 #: takes longer than reading it.

@@ -152,7 +152,7 @@ def rewrite_and_fsync(path: Path) -> int:
     """Rewrite a file's bytes in place and wait until they are on disk. Return their number. Raise OSError.
 
     A sync after a failed one may report success without the data on disk, because the kernel counts the data as synced.
-    Rewritten data must be written again, so this sync is reliable.
+    The kernel does not count rewritten data as synced, so this sync is reliable.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -193,8 +193,8 @@ MAX_WHOLE_DIGITS = 64
 def as_text(value: object) -> str | None:
     """Return an id, a code or digits as text, or None for other types.
 
-    Text stays unchanged. A whole number in any notation becomes its digits (7, 7.0, 0.7E1). Another number becomes
-    Decimal's text.
+    Text stays unchanged. A whole number in any notation becomes its digits: 7, 7.0 and 0.7E1 all become "7". Another
+    number becomes Decimal's text.
     """
     if isinstance(value, str):
         return value
@@ -466,8 +466,8 @@ class WireFormat(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-#: Annotation of an open set of words in a response: a client must accept words of later versions. For the lines of a
-#: history, which are an open set too, the key `later` of `extra` gives the schema of unknown lines.
+#: Annotation of an open set of words in a response: a client must accept words of later versions. The kinds of lines of
+#: a history are an open set too. For them, the key `later` of `extra` names the schema of unknown lines.
 OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.

@@ -6,7 +6,7 @@ retried, and other senders are not affected. `posd_limit_reached_total` counts r
 docs/reference/resource-limits.md.
 
 A limit for a day is a budget. A budget is full at the start of the process and refills continuously within a day. So a
-sender that has used its budget is admitted again at that rate, and not only the next day.
+sender that has used its budget need not wait for the next day: it is admitted again at the rate of the refill.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ MAX_DOCUMENT_BYTES = 240 * KIB
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit: its name in metrics, logs and responses, its value and unit, and to whom it applies (`of`).
+    """A limit: its name in metrics, logs and responses, its value and unit, and the sender to which it applies (`of`).
 
     `posd explain` and docs/reference/resource-limits.md describe the response above the limit, and the reason for the
     limit.
@@ -67,7 +67,7 @@ FREE_FOR_PAYMENTS = Limit("free_for_payments", 16 * MIB, "bytes free on the disk
 #: All limits, in the order of the table.
 ALL = tuple(item for item in list(globals().values()) if isinstance(item, Limit))
 
-#: On a small disk, the size of the disk divided by this number replaces the limit.
+#: On a small disk the limit is lower: the size of the disk divided by this number.
 _PARTS = {FREE_FOR_EXTRAS.name: 100, FREE_FOR_PAYMENTS.name: 200}
 
 

@@ -33,7 +33,7 @@ _NONE: _Types = frozenset()
 
 
 class Operation(NamedTuple):
-    """One operation type. A tuple, because the command line completes its words without msgspec.
+    """One operation type. It is no Struct, because shell completion reads it without loading msgspec.
 
     `command`: name of the command that starts it. `purpose`: what the command does.
     `path`: last part of the path. `published`: whether the terminal API has that path.
@@ -41,7 +41,7 @@ class Operation(NamedTuple):
     `undone`: text for a cashier if the operation was not approved (`posd.payments.display`).
     `asks_for_card`: whether the terminal certainly asks for the card. For other types this is unknown.
 
-    `originals`: types from which it can derive; empty if it begins a chain and has no reference.
+    `originals`: types that its original can have; empty if it begins a chain and has no reference.
     `takes_newest`: whether it is sent with the reference of the original's newest approved re-authorization.
     `ended_by`: after an approved operation of one of these types on the same original, this one is never started.
     `repeats`: after an approved operation of one of these types on the same original, this one needs `additional`.

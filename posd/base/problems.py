@@ -86,7 +86,7 @@ UNKNOWN_ID: Mapping[str, Any] = {
     ],
 }
 
-#: Codes without the members of `UNKNOWN_ID`. The id is known, may have become known meanwhile, or was not looked up.
+#: Codes without the members of `UNKNOWN_ID`: the id is known, may be known by now, or was not looked up.
 NOT_OF_UNKNOWN_ID = frozenset({"id_reused", "pruned", "internal_error", "forbidden", "method_not_allowed"})
 
 _TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="transactions that prevent this one")]}

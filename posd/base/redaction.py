@@ -30,8 +30,9 @@ _ESCAPE = re.compile(r'(\\u00[0-7][0-9a-fA-F]|\\["\\/]|%[0-7][0-9a-fA-F]|&#(?:x2
 _CHARACTERS = {"\\/": "/", "\\\\": "\\", '\\"': '"', "&#x2f;": "/", "&#x2F;": "/", "&#47;": "/"} | {
     f"{prefix}{code:02{case}}": chr(code) for code in range(128) for prefix in ("\\u00", "%") for case in "xX"
 }
-#: A backslash without its escape, or an escape without its backslash. They remain if another encoding, which encodes
-#: only some characters, is between two levels of JSON. For example, `%5c\\u0072` is an r in doubly encoded JSON.
+#: A backslash without its escape, or an escape without its backslash. They remain if a text was encoded as JSON, then
+#: by an encoding that changes only some characters, and then as JSON again. For example, `%5c\\u0072` is an r in doubly
+#: encoded JSON.
 _STRAY = re.compile(r"(\\?u00[0-7][0-9a-fA-F]|\\[\w/.~=-])", re.ASCII)
 _CALLBACK = re.compile(r"webhooks/(?:transactions|print-jobs)/[^/\s\"]*/([\w.~=-]+)", re.ASCII)
 #: Characters that are never part of a token, of a callback URL, or of an escape in one.
@@ -126,8 +127,8 @@ class _Piece:
         for url in _CALLBACK.finditer(text) if stray else ():
             span = url.start(1), min(url.end(1), url.start(1) + ids.TOKEN_CHARACTERS)
             self._of_urls.append(self._original(span, [*self._levels, *stray]))
-        # Other text, such as an undecoded escape, can stand before or after a token in a run. So a token may be at the
-        # start or at the end of the run.
+        # A run is a long sequence of a token's characters. It may have other text, such as an undecoded escape, before
+        # or after the token. So the first and the last characters of the run are both possible tokens.
         self._places = [
             at
             for found in _RUN.finditer(self._text)
@@ -185,7 +186,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
 REDACTOR = Redactor()
 
 
-#: For each level of escapes: the ends of decoded escapes, and the number of characters removed up to there.
+#: For each level of escapes: the end of each decoded escape, and the number of characters removed up to that end.
 Levels = list[tuple[list[int], list[int]]]
 
 

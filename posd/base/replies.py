@@ -25,7 +25,7 @@ SOON, LATER = 2, 60
 def _unusable(word: str, status: int, en: str = "", es: str = "") -> tuple[str, int, Keeps, bool, None, Text]:
     """Return the row of a body that is kept in quarantine.
 
-    Without texts, the code that refuses the body provides the reason.
+    Without texts, the caller that refuses the body gives the reason.
     """
     return (word, status, "quarantine", True, None, Text(en, es))
 

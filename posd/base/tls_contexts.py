@@ -18,9 +18,8 @@ CIPHERS = (
 )
 
 #: Verification of a chain. Each certificate of a CA file is a trust anchor, even an intermediate CA. This is the
-#: default since Python 3.13. VERIFY_X509_STRICT, also a default since then, is off. The strict check refuses the
-#: certificates of some terminals in use: CAs without a key usage, without critical basic constraints or without key
-#: identifiers.
+#: default since Python 3.13. VERIFY_X509_STRICT, also a default since then, is off. It would refuse some terminals in
+#: use, because their CAs have no key usage, no critical basic constraints or no key identifiers.
 VERIFY = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST | ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name.

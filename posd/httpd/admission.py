@@ -1,14 +1,14 @@
 """Admission of connections: on the LAN by address, on a Unix socket by process and user; counts of refused traffic.
 
 A connection is unproven until its token is checked. An unproven connection holds memory and needs a TLS handshake. So
-one rule limits unproven connections, for each address and for all unknown addresses together. The rule has a number of
-places and a budget of unproven connections. An unproven connection keeps its place for `GRACE_SECONDS`. Then a new
-connection may replace it. The budget refills within the same time, so a connection within the budget always has a
+one rule limits unproven connections, for each address and for all unknown addresses together. The rule sets a number of
+places, and a budget for new unproven connections. An unproven connection keeps its place for `GRACE_SECONDS`. Then a
+new connection may replace it. The budget refills within the same time, so a connection within the budget always has a
 place.
 
-A connection with a valid token returns its part of the budget, so genuine traffic is not limited. An address is known
-if it belongs to a terminal of the fleet, and for a day after a callback about an open payment. Unknown addresses share
-separate places and a separate budget, and cannot use those of known addresses.
+A connection with a valid token gives its part of the budget back, so genuine traffic is not limited. An address is
+known if it belongs to a terminal of the fleet, and for a day after a callback about an open payment. Unknown addresses
+share separate places and a separate budget, and cannot use those of known addresses.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class AddressQuota:
         self._unproven.pop(place, None)
 
     def refund(self) -> None:
-        """Return the part of the budget that a genuine connection used."""
+        """Refill the budget by the part that a genuine connection used."""
         self._budget.give_back()
 
     def give_back(self, place: "ConnectionSlot") -> None:
@@ -138,7 +138,7 @@ class ConnectionSlot(msgspec.Struct, eq=False):
             share.keep(self)
 
     def prove(self) -> None:
-        """Return the budget, because a complete callback with a valid token arrived.
+        """Refill the budget, because a complete callback with a valid token arrived.
 
         From then on the connection uses no place of the unknown addresses.
         """
@@ -283,8 +283,8 @@ def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
 
 # Limits of a Unix socket: connections of each process and of each user, and the response above a limit.
 #
-# The peer credentials (SO_PEERCRED) at the connect identify a process. A process of another pid namespace has no id
-# here, and is counted only by its user.
+# The kernel reports which process and user made a connection (SO_PEERCRED). A process of another pid namespace has no
+# id here, so only its user is counted.
 
 #: Seconds in which the client of a refused connection must send its request and read the response.
 TURNED_AWAY_SECONDS = 1.0

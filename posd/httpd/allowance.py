@@ -1,4 +1,4 @@
-"""Allowance for each key, for all limits of a rate, of a day, or of an amount in use."""
+"""Allowance of each key: for a limit of a rate, of a day, or of an amount in use."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -56,7 +56,7 @@ class Allowance:
         return True
 
     def give_back(self, key: Hashable = "", amount: float = 1) -> None:
-        """Return a used amount to the allowance of a key."""
+        """Refill the allowance of a key by a used amount."""
         self._add(key, -amount)
 
     def _add(self, key: Hashable, amount: float) -> None:

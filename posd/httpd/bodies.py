@@ -1,6 +1,6 @@
 """Reading of complete request bodies within limits of size and time, and sending of responses.
 
-After an early response the rest of the body is read and dropped, and then the connection closes.
+After an early response posd reads and drops the rest of the body, and then closes the connection.
 """
 
 import asyncio

@@ -46,7 +46,7 @@ from posd.httpd.admission import ListenerPolicy, RejectedTraffic
 from posd.httpd.bodies import WHOLE
 from posd.httpd.messages import END, RefusedRequest, RequestHead, RequestParser, ResponseEncoder
 
-#: Bytes that are parsed at a time, so that a client with many requests at once does not delay the others.
+#: Maximum number of bytes that are parsed at a time, so that a client with many requests does not delay the others.
 PIECE_BYTES = 2048
 #: Maximum size of one read, in bytes. A client that sends ahead occupies this memory twice: here and in the reader.
 READ_BYTES = 8 * 1024
@@ -55,7 +55,7 @@ READ_BYTES = 8 * 1024
 HASTE_SECONDS = 0.005
 #: Seconds without progress after which a slow reader is disconnected. The time is longer than a till waits for its disk
 #: or garbage collection, and short enough that forgotten streams do not accumulate. Progress restarts the time. The
-#: kernel counts in pieces of up to 32 KiB, so smaller progress may not be visible.
+#: kernel reports progress in steps of up to 32 KiB, so posd may not notice smaller progress.
 TAKE_SECONDS = 30.0
 #: Seconds in which a slow reader that was cut off can read the remaining data. Then the connection is aborted. The same
 #: time applies to the remaining data of any response after which the connection ends.
@@ -363,7 +363,7 @@ class HttpConnection(TCPServer):
     async def _open(self, head: RequestHead) -> None:
         exchange = HttpExchange(self, self._scope(head), ResponseEncoder(self.shared.now, head))
         if self._over:  # the request was pipelined, and the client has disconnected
-            if not self._said:  # after an announced close a request counts as not received (RFC 9112, 9.6)
+            if not self._said:  # after an announced close, posd ignores requests (RFC 9112, 9.6)
                 await exchange.gone()
             return
         self._free.clear()
@@ -445,8 +445,9 @@ class BodyChannel:
     """Pieces of a request's body, and whether its client has disconnected. One task adds pieces, and another task takes
     them.
 
-    At most one piece is stored; the connection waits with the next one. A queue would cost 3 KB for each waiting till.
-    If a client disconnected while a queue was full, its connection and tasks would stay.
+    At most one piece is stored. With the next piece, the connection waits until the first one is taken. A queue would
+    cost 3 KB for each waiting till. If a client disconnected while a queue was full, its connection and tasks would
+    stay.
     """
 
     __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "delivered", "gone", "last_words", "on_gone")

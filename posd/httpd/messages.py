@@ -22,7 +22,7 @@ import msgspec
 MAX_HEADER_BYTES = 16 * 1024
 #: Maximum number of headers and trailers. A small header takes more memory than its bytes.
 MAX_HEADERS = 256
-#: Maximum number of bytes without an event, such as an incomplete head, trailers or extensions of chunks. No head
+#: Maximum number of bytes that complete no event, such as an incomplete head, trailers or extensions of chunks. No head
 #: within the limits is longer, unless it is padded with spaces.
 MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
 #: Maximum number of requests that arrive at once (pipelining). Terminals and tills do not pipeline.

@@ -41,8 +41,9 @@ LAN_BACKLOG = 1024
 #: Length of the accept queue on a Unix socket: enough for a thousand tills at once. A non-blocking connect fails at
 #: once if the queue is full. The kernel may reduce it (somaxconn).
 LOCAL_BACKLOG = 4096
-#: Number of ended connections after which memory is returned to the system, and the delay in seconds. The call takes a
-#: few milliseconds, too long for each payment. Fewer connections leave a few megabytes, which the next connections use.
+#: Number of ended connections after which posd returns memory to the system, and the delay in seconds. The call takes a
+#: few milliseconds, which is too long for each payment. Fewer connections leave a few megabytes, which the next
+#: connections use.
 TRIM_CONNECTIONS = 64
 TRIM_SECONDS = 2.0
 
@@ -126,8 +127,8 @@ class HttpListener:
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, close idle connections, let open requests end, then abort the rest."""
         if self._accepting is not None and not self._accepting.done():
-            # Remove the reader first, then yield: a connection accepted at this moment would be lost with the cancelled
-            # future. Remove the reader again with the cancellation, because the task may have begun to wait again.
+            # First remove the reader and let the task run once: otherwise a connection that was just accepted would be
+            # lost with the cancelled future. The task may then wait with a new reader, so remove that one too.
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._sock)
             await asyncio.sleep(0)

@@ -8,7 +8,10 @@ class StoreError(Exception):
 
 
 class UnusableFile(StoreError):
-    """Error for a file that is damaged, or no backup or database of posd. The message has the reason and advice."""
+    """Error for a file that is damaged, or is neither a backup nor a database of posd.
+
+    The message has the reason and advice.
+    """
 
 
 class StorageUnavailable(Exception):

@@ -2,8 +2,9 @@
 
 The copy has the state of one moment. A separate connection reads the database in WAL mode, so that the writer does not
 wait. The copy is written under another name, checked, synced and renamed. An older file of that name stays until the
-new one is complete. The keys make the file a secret: mode 0600. A file whose name ends in .gz is compressed after the
-check (RFC 1952), to about a seventh of the size at 170 MB/s. `unpacked` detects the compression from the content.
+new one is complete. The keys make the file a secret: mode 0600. If the name of the file ends in .gz, posd compresses it
+after the check (RFC 1952), to about a seventh of its size, at 170 MB/s. `unpacked` detects the compression from the
+content.
 
 A backup leaves enough free space on the database's disk for a week of payments.
 """
@@ -54,7 +55,7 @@ SPARE_BYTES = 64 * 1024 * 1024
 #: Folder for unpacked backups. Backups can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 
-#: System errors that another path can avoid.
+#: System errors that do not occur with a better path.
 _BAD_PATH = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP),
@@ -151,12 +152,12 @@ def _write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: C
 
 
 def room(database: Path, target: Path) -> tuple[int, int]:
-    """Return the largest number of bytes that a backup needs on its disk, and the bytes that must stay free there.
+    """Return how many bytes a backup needs on its disk at most, and how many must stay free there.
 
     On the database's disk, a week of payments must still fit. On another disk, nothing must stay free. Raise
     sqlite3.Error.
 
-    A compressed backup needs the size of the copy and at most half of it again.
+    A compressed backup needs room for the copy, and half as much again for the compressed file.
     """
     with closing(connect_reader(database)) as db:
         copied = size(db)

@@ -1,8 +1,8 @@
 """The feed of all changes, the identities of the database, and subscribers: waiting tills and streams.
 
-An identity and a feed number together identify a change permanently. The identities are stored as marks, and the newest
-one is valid. Within an identity, each number from `first_seq` on is used once, without gaps. A number is reused only if
-its transaction or savepoint was rolled back.
+Together, the identity of the database and the number in the feed identify a change permanently. The identities are
+stored as marks, and the newest one is valid. Within an identity, each number from `first_seq` on is used once, without
+gaps. A number is reused only if its transaction or savepoint was rolled back.
 
 A waiter subscribes *before* it reads the state, so that it misses no change. A waiter does not poll.
 """
@@ -33,7 +33,7 @@ _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Waiter(asyncio.Event):
-    """Subscription to a subject within a `with` block. The waiter is set by a wanted change, and when posd stops."""
+    """Subscription to a subject within a `with` block. A wanted change, or the stop of posd, wakes the waiter."""
 
     def __init__(self, hub: "Hub", subject: str, wanted: Callable[[RecordedChange], bool]) -> None:
         super().__init__()
@@ -116,8 +116,8 @@ class Hub:
 # Numbers of rows (`seq`). Each number is used once, even if the newest row is removed.
 #
 # The next number is above all numbers in the table, and above the table's number in sqlite_sequence. A trigger updates
-# sqlite_sequence when the newest row is deleted, and so does code that skips numbers. AUTOINCREMENT would update it for
-# each row.
+# sqlite_sequence when the newest row is deleted. `advance_sequence` updates it to skip numbers. AUTOINCREMENT would
+# update it for each row.
 
 
 @cache

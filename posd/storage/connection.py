@@ -48,7 +48,7 @@ NEXT_STEP = (
 #: and a file system writes blocks of 4 KiB anyway.
 PAGE_BYTES = 2048
 #: Number of pages in the WAL above which SQLite itself makes a checkpoint within a COMMIT. Normally `storage.writer`
-#: makes a checkpoint earlier. But it counts functions, and some functions write many pages.
+#: makes a checkpoint earlier. But `storage.writer` counts functions, and some functions write many pages.
 LOG_PAGES = 4000
 #: Page cache of the writing connection, in KiB.
 WRITER_CACHE_KIB = 2000
@@ -79,7 +79,7 @@ def lock(path: Path) -> int:
 def lock_file(path: Path) -> int:
     """Lock the database file itself. Return the descriptor, to be closed after SQLite has closed the file.
 
-    Raise StoreError if another daemon uses the file by another path, or if this cannot be excluded.
+    Raise StoreError if another daemon uses the file by another path, or may use it.
     """
     try:
         descriptor = files.lock_inode(path)
@@ -386,8 +386,8 @@ def can_shrink(db: sqlite3.Connection) -> bool:
 def make_shrinkable(db: sqlite3.Connection) -> None:
     """Rewrite a database that cannot shrink, so that it can. Raise sqlite3.Error.
 
-    VACUUM may change the rowids of a table without an INTEGER PRIMARY KEY. Payments from before the journal are
-    identified by their rowid. SQLite keeps the rowids of a table with an index, and a changed rowid raises an error.
+    VACUUM may change the rowids of a table without an INTEGER PRIMARY KEY. A low rowid marks a payment from before the
+    journal. SQLite keeps the rowids of a table with an index, and a changed rowid raises an error.
     """
     if can_shrink(db):
         return

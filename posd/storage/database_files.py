@@ -45,7 +45,8 @@ def is_own(path: Path, database: Path) -> bool:
 
 
 def closed_to_us(database: Path) -> list[Path]:
-    """Return posd's own files beside a database, and in its folders there, that this process cannot read and write.
+    """Return those of posd's files beside a database that this process cannot read and write, also in posd's folders
+    there.
 
     Only files of another user are returned. The content of an unreadable folder is omitted.
     """
@@ -67,8 +68,8 @@ def remove_database(path: Path) -> None:
 
 # Atomic replacement of a database by another one, even if the process is killed. A database consists of several files:
 # its WAL has the newest commits. No system call renames them together. So one rename gives the complete, synced new
-# file a name that shows the pending step. `finish` performs that step before the database is opened. No file is
-# deleted, because the old files are renamed.
+# file a name that says: this file has to be put in place. `finish` puts it in place before the database is opened. No
+# file is deleted, because the old files are renamed.
 
 #: posd.db.restored-STAMP is a file that is to be put in place. posd.db.replaced-STAMP is the earlier database.
 _WAITING = ".restored-"

@@ -61,8 +61,8 @@ class Restored(msgspec.Struct, frozen=True):
     """One restore.
 
     `file`: the backup, or None without one. `replaced`: the replaced file, or None. `taken_over`: number of payments
-    taken from the replaced file, because the backup lacks them or has an older state. `by_id`: for how many of these
-    payments only the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`:
+    taken from the replaced file, because the backup lacks them or has an older state. `by_id`: number of these payments
+    for which only the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs in the same way. `ids`:
     number of ids in a list (`--ids`). `ids_taken_over`: number of payments that only the list has.
     """
 
@@ -233,7 +233,7 @@ def missing_records(db: sqlite3.Connection, since: str) -> MissingRecords | None
 def _end_of_missing(db: sqlite3.Connection, rowid: int, mark: Restored | GoneBack) -> str:
     """Return the end of the period of missing records of a mark. `rowid`: row of the mark.
 
-    If the mark's time is before the latest known start, one of the two times is wrong. Then the period ends only with
+    If the mark is older than the newest known start, one of the two times is wrong. Then the period has no end before
     the operator's confirmation.
     """
     if mark.latest is None or mark.latest <= mark.at:

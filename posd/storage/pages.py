@@ -102,7 +102,7 @@ class Pages:
         return next((size for size in sizes if size in _PAGE_SIZES), 0) or self._likely_size()
 
     def _likely_size(self) -> int:
-        """Guess the page size from the odd multiples of 2048 bytes, where only small pages begin."""
+        """Guess the page size: only pages of 2048 bytes can begin at an odd multiple of 2048."""
         begun = [0, 0]
         for number in range(min(_PAGES_LOOKED_AT, self._length(self._main) // _SMALL)):
             begun[number % 2] += _begins_tree(self._read(self._main, number * _SMALL, 8))

@@ -36,7 +36,7 @@ class Store:
         self.write, self.ride, self.alive = writer.write, writer.ride, writer.alive
         self.watch, self.check_placed, self.empty_log = writer.watch, writer.check_placed, writer.empty_log
         self._reader = reader
-        self._near: sqlite3.Connection | None = None  # connection for `look_up`, opened by its first call
+        self._near: sqlite3.Connection | None = None  # connection for `look_up`, which opens it at the first call
         self._locks = locks
         self._closed = False
         self.hub = hub
@@ -185,8 +185,8 @@ def _snapshot(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T
         db.execute("ROLLBACK")
 
 
-# Release of memory in a pause after many changes: page caches of the connections, and freed memory in the C library.
-# After some thousand payments this is three megabytes. The next reads load some pages again.
+# Release of memory in a pause after many changes: page caches of the connections, and freed memory that the C library
+# keeps. After some thousand payments, these are three megabytes together. The next reads load some pages again.
 
 #: Number of changes after which memory is released. A payment has six changes. A release takes some milliseconds, which
 #: is too long for each payment.

@@ -42,7 +42,8 @@ DUE_AFTER = 350
 OVERDUE = 2
 
 #: Minimum length of a pause without writes, in seconds. The pause must also last twice as long as the newest
-#: checkpoint. On a fast disk a pause fits between two events of a payment, and on a slow disk between two payments.
+#: checkpoint. So on a fast disk there are pauses between the events of a payment, and on a slow disk only between
+#: payments.
 LEAST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 10.0
 #: Pause before the first checkpoint, when no duration is known.
@@ -76,7 +77,7 @@ class Checkpoints(msgspec.Struct, eq=False):
         return max(0.0, self._newest + self._pause - self.clock())
 
     def made(self, seconds: float) -> None:
-        """Count a checkpoint, including a failed one, which is tried again when the next is due."""
+        """Count a checkpoint. A failed one counts too: the next attempt follows when the next checkpoint is due."""
         self.seconds.observe(seconds)
         self._functions = 0
         self._pause = min(max(LEAST_PAUSE_SECONDS, 2 * seconds), MAX_PAUSE_SECONDS)
@@ -340,8 +341,8 @@ MAX_WAITING = 4096
 #: Length of a slice (s): functions run for this time, and then the event loop runs other tasks. One function takes a
 #: twentieth of this time.
 SLICE_SECONDS = 0.001
-#: On a slow disk a slice is this fraction of the newest sync, up to a maximum. There the callers wait much longer for
-#: the sync than for a slice, and the disk is idle until the last slice has run.
+#: On a slow disk a slice lasts this fraction of the newest sync, up to a maximum. A longer slice delays the callers
+#: little compared with the sync, and the disk is idle until the last slice has run.
 SLICE_OF_SYNC = 0.25
 MAX_SLICE_SECONDS = 0.01
 
@@ -422,9 +423,9 @@ class DatabaseWriter:
         return await future
 
     async def ride(self, function: Callable[[WriteTransaction], T]) -> T:
-        """Run a function in the next COMMIT of another write, without a sync of its own.
+        """Run a function together with the next `write`, in the same COMMIT, so that it costs no sync.
 
-        In other respects it is as `write`. If no other COMMIT follows before `close`, the function does not run.
+        Otherwise this method is like `write`. If no `write` follows before `close`, the function does not run.
         """
         while True:
             future: asyncio.Future[tuple[T] | None] = asyncio.get_running_loop().create_future()
@@ -481,7 +482,7 @@ class DatabaseWriter:
             raise StorageUnavailable(f"the database cannot be opened now ({self.moved})")
 
     async def alive(self) -> None:
-        """Return once the committing thread has replied. Raise StorageUnavailable if no more functions run."""
+        """Return when the thread that commits has replied. Raise StorageUnavailable if no more functions run."""
         if not self.running:
             raise StorageUnavailable("the writer has ended")
         await run_on_db_thread(self._connection, lambda: None)
@@ -610,7 +611,7 @@ class DatabaseWriter:
     async def _transact(self, functions: Sequence[Function]) -> BatchResult:
         """Run the functions on the event loop, in slices.
 
-        Wait for locks and for the disk on the connection's thread.
+        The connection's thread waits for locks and for the disk.
         """
         db = self._connection._conn
         batch = WriteBatch(db, functions, self._clock)
@@ -633,8 +634,8 @@ class DatabaseWriter:
         """Commit if the path names the open files; otherwise return errors for the callers.
 
         If the files are known to be moved, nothing is written. If only the check after the commit finds a moved file,
-        the outcome is uncertain. The writes count if the files come back, and are lost otherwise. The check runs on the
-        event loop, because another thread would wait for the interpreter lock after each system call.
+        the outcome is uncertain: the writes are lost, unless the files come back. The check runs on the event loop,
+        because another thread would wait for the interpreter lock after each system call.
         """
         if self.moved is not None:
             self.look()

@@ -1,7 +1,8 @@
 """Record of the CA that the terminals trust (the known CA), in the database and so in each backup.
 
-No other CA replaces the known CA silently. Only a CA that the operator created, or the next CA of the known CA, becomes
-the known CA. The fingerprint covers the whole certificate, because the key of a root signs only once.
+Only a CA that the operator created, or the next CA of the known CA, becomes the known CA. posd reports any other CA as
+a loss. The fingerprint covers the whole certificate, because the key of a root signs only once: no later certificate
+has the same key.
 """
 
 import asyncio

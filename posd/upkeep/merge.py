@@ -75,12 +75,12 @@ class MergedRows(msgspec.Struct, frozen=True):
 class MergedKind(msgspec.Struct, frozen=True):
     """Payments or print jobs: their rows, their table, their record, and their lines of the feed.
 
-    `named_in`: tables that may contain ids without a row. `copy`: replaces a row by that of `old`, or adds that row.
-    `end`: column of the feed with the end of a record. `ended`: SQL for the same value in the table of the records (as
-    `t`). `requested`: column that is NULL if a row has only the id of a record. `differing`: returns the differences
-    between a row and its record, and a function that stores the derived values; raises one of UNREADABLE, or
-    AssertionError. `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid up to which records are
-    incomplete.
+    `named_in`: tables that may contain an id without a row in `table`. `copy`: replaces a row by that of `old`, or adds
+    that row. `end`: column of the feed with the end of a record. `ended`: SQL for the same value in the table of the
+    records (as `t`). `requested`: column that is NULL if a row has only the id of a record. `differing`: returns the
+    differences between a row and its record, and a function that stores the derived values; raises one of UNREADABLE,
+    or AssertionError. `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid up to which records
+    are incomplete.
     """
 
     rows: RecordKind[Any, Any]
@@ -198,7 +198,7 @@ def number_above(db: sqlite3.Connection, *, known: bool) -> None:
     for table in NUMBERED:
         newest = max(changes.newest_number(db, table, schema) for schema in ("main", "old"))
         changes.advance_sequence(db, table, newest if known else newest + NUMBERS_LEFT_OUT)
-    changes.advance_sequence(db, EVENTS.table, journal.next_block(db) - 1)  # skip all numbers in the block of a payment
+    changes.advance_sequence(db, EVENTS.table, journal.next_block(db) - 1)  # skip the rest of the newest block
 
 
 def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
@@ -213,8 +213,8 @@ def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
 def newer(db: sqlite3.Connection, kind: MergedKind) -> dict[str, int]:
     """Return the rows of `old` that `db` lacks or has in an older state, as id -> rowid, in the order of `old`.
 
-    A row whose record has more rows in `old` is included too. Row numbers cannot show this, because both files may have
-    continued from the same older copy.
+    A row is also included if its record has rows in `old` that `db` lacks. The numbers of the rows cannot show this,
+    because both files may have continued from the same older copy.
     """
     key = kind.key
     more = " OR ".join(
@@ -420,7 +420,7 @@ def number_below(db: sqlite3.Connection, kind: MergedKind, identity: str) -> Non
 def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, sound: bool) -> None:
     """Set the leases of open transactions as in `old`. If `old` is damaged, set those in `lost` too.
 
-    A terminal that is held by another transaction stays with that transaction, unless `old` shows its release.
+    If another transaction holds the terminal in `db`, that transaction keeps it, unless `old` shows its release.
     """
     then = db.execute("SELECT terminal, client_transaction_id FROM old.leases").fetchall()
     for terminal, holder in transactions.leases(db).items():

@@ -1,9 +1,9 @@
 """Guard for a database that may lack payments. Then an unknown id may have been sent before.
 
-Payments may be missing after a restore that could not read the whole replaced file, or that was given a list with
-unknown ids. Payments may also be missing if the database is behind its witness, because an older copy or another file
-is in its place. Then posd records the payments of the witness as in doubt when it starts. No new payment starts until
-the operator has checked (posd restore --seen) and recorded the paid ones (posd resolve). Print jobs are not refused,
+Payments may be missing after a restore that could not read the whole replaced file, or that received a list with
+unknown ids. They may also be missing if the database is behind its witness: then an older copy or another file has
+replaced it. Then posd records the payments of the witness as in doubt when it starts. No new payment starts until the
+operator has checked (posd restore --seen) and recorded the paid ones (posd resolve). Print jobs are not refused,
 because printing a receipt twice costs no money.
 """
 
@@ -56,7 +56,8 @@ class RestoreGuard(msgspec.Struct, eq=False):
     store: Store
     file: WitnessFile
     now: Callable[[], datetime]
-    #: Largest step of the clock that is not noticed. The time at which a till made an id may be too late by this step.
+    #: Largest step of the clock that posd does not notice. The period of missing records ends later by this step,
+    #: because a till's time for an id may be too late by as much.
     clock_step: timedelta
     #: Returns the moment before which retention removes records, or "".
     forgets_before: Callable[[], str] = lambda: ""

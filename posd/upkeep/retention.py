@@ -1,9 +1,9 @@
-"""Retention: removal of records that ended before the configured number of days.
+"""Retention: removal of records that ended more than the configured number of days ago.
 
 Retention runs daily and at an operator's request. A run works in small steps through the store's writer. A step is a
-function of the writer, which runs between the functions of payments. Several steps share a COMMIT. After these steps, a
-daily run pauses for several times as long as they took. A run can end before each pause. The next run starts again with
-the oldest remaining records.
+function that the writer runs between the functions of payments. Several steps share a COMMIT. After this COMMIT, a
+daily run pauses for several times as long as these steps took. A run can end before each pause. The next run starts
+again with the oldest remaining records.
 
 The scan for old records reads an index, from the oldest record on. A removal checks again inside its commit, because a
 till may have derived another payment since the scan. A removal takes few records at a time, because it runs between
@@ -50,11 +50,11 @@ AT_A_TIME = 20
 #: Number of lines of the feed that are read at a time, and that one function removes.
 LINES_AT_A_TIME = 500
 LINES_A_FUNCTION = 25
-#: Number of recent lines after which the scan of the feed ends. With fewer, a clock that was ahead for some time could
-#: end it.
+#: The scan of the feed ends after this number of recent lines. A smaller number could end it too early, at lines that
+#: only look recent because the clock was ahead.
 LINES_TOO_NEW = 2000
-#: Longest time for which records wait for the close of a shift, where shifts are used. A shop that has stopped closing
-#: shifts must not keep all records.
+#: If shifts are used, records wait for the close of their shift, but not longer than this. Otherwise a shop that has
+#: stopped closing shifts would keep all records.
 LONGEST_SHIFT = timedelta(days=92)
 #: Number of pages that one function removes, and number of such functions in a commit.
 PAGES_A_FUNCTION = 8
@@ -111,8 +111,8 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row whose time is from `before` to `until`.
 
-    A row after this one is not old. If its time is before `before`, the clock was behind when the row was written. A
-    time after `until` is ignored, because the clock was ahead.
+    A row after this one is not old. If a later row has a time before `before`, the clock was behind when posd wrote the
+    row. A row with a time after `until` is ignored, because the clock was ahead.
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
@@ -163,7 +163,7 @@ def _kept(
 def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
     """Return whether `ids` has the newest payment, and incomplete records exist.
 
-    Without that row, the next payment could get the number of an incomplete record.
+    Without the row of that payment, the next payment could get the number of an incomplete record.
     """
     if not journal.last_incomplete_rowid(db):
         return False

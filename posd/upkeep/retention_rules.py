@@ -37,7 +37,7 @@ def keeps_together(items: Iterable[Transaction] | Iterable[PrintJob], before: st
 
 
 def guards_sale(item: Transaction, others: Iterable[Transaction], before: str) -> bool:
-    """Return whether other payments of the sale are kept, and only this one shows the sale as paid."""
+    """Return whether other payments of the sale are kept, and only this payment shows that the sale is paid."""
     if item.sale is None or not may_be_paid(item):
         return False
     kept = [other for other in others if keeps(other, before) is not None]

@@ -1,8 +1,8 @@
 """Recovery of every recognisable row from a damaged database, page by page.
 
-The file is not opened as a database, so its header, trees and free list may be damaged. Each page is read on its own,
-in the state of the last commit in the WAL. A row is recognised by its shape: number and types of its columns, and a
-UUID in the column `client_transaction_id`. The rows go into a new database of the same schema.
+The file is not opened as a database, so the recovery works even if its header, trees or free list are damaged. Each
+page is read on its own, in the state of the last commit in the WAL. A row is recognised by its shape: number and types
+of its columns, and a UUID in the column `client_transaction_id`. The rows go into a new database of the same schema.
 
 The id of a print job may be a UUID too. Then the first columns of a row show the kind of record. An index entry counts
 as a payment unless it matches a known print job, because a lost payment costs money.

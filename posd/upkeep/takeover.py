@@ -277,8 +277,8 @@ class _TakeOver:
             # all parts.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        # These rows differ from their newest change. That change could not be read, or it came from the replaced file
-        # and was added after the changes of a row that stays.
+        # These rows differ from their newest change in the feed. Either that change could not be read, or it is from
+        # the replaced file and was added after the changes of a row that stays.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.kind.note(self.unit, self._stored(identity), REASON, iso(self.now))
@@ -295,7 +295,7 @@ class _TakeOver:
         return merge.rowid(self.db, self.kind, identity)
 
     def _may_derive(self, identity: str) -> bool:
-        """Return whether the state of a row may be derived from its record: no part of the record may be lost."""
+        """Return whether the record of a row is complete, so that the row may be derived from it."""
         place = self._place(identity)
         return place is None or place > self.kind.last_incomplete_rowid(self.db)
 

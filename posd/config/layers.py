@@ -201,8 +201,8 @@ def _own_key(layer: Layer, key: str) -> str | None:
     return f"{TERMINALS}[{index}]{key[found.end() :]}" if known else None
 
 
-#: Maximum number of lines of a file in which a key is searched, because each step of the search parses the file from
-#: the beginning.
+#: In a file with more lines, posd does not look for the line of a key, because each step of the search parses the file
+#: from the beginning.
 MAX_LINES = 5000
 
 

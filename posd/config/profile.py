@@ -83,7 +83,7 @@ def _cloud(print_job: str, document_member: str) -> Table:
 
 Profiles = Mapping[Edition, Mapping[AccessMode, Table]]
 
-#: Edition -> access mode -> table. The arguments are the differences between the editions.
+#: Edition -> access mode -> table. The editions differ only in the arguments of the calls below.
 EDITIONS: Final[Profiles] = MappingProxyType(
     {
         "classic": {"local": _local("abort", "print", "document"), "cloud": _cloud("print_job", "document")},

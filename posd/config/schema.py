@@ -35,9 +35,9 @@ PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]
 #: A day, in seconds: the longest useful wait.
 DAY = 86_400
 
-#: Smallest value of `webhooks.max_body_bytes`. A final event has some 2,000 bytes, and echoes 16 KiB of metadata. A
-#: terminal may escape many of its characters. A smaller limit would refuse real events. A larger limit fits metadata in
-#: which nearly every character is escaped.
+#: Smallest value of `webhooks.max_body_bytes`. A final event has some 2,000 bytes, and echoes up to 16 KiB of metadata.
+#: A terminal may escape many characters of the metadata. A smaller limit would refuse real events. Only a larger limit
+#: fits metadata in which nearly every character is escaped.
 LEAST_BODY_BYTES = 65_536
 #: Largest value of `webhooks.max_body_bytes`. posd holds bodies in memory while it reads them.
 MOST_BODY_BYTES = 16_777_216

@@ -1,6 +1,6 @@
 """Readers of single values of the configuration file, and their faults.
 
-A reader is a function of the raw value and a `ReaderContext`. A reader returns the typed value, or raises
+A reader is a function. It gets the raw value and a `ReaderContext`, and returns the typed value, or raises
 UnusableValueError with every fault.
 """
 
@@ -237,7 +237,7 @@ def path(raw: object, base: ReaderContext) -> Path:
 
 
 def optional(reader: Reader[T]) -> Reader[T | None]:
-    """Make a reader that returns None for an empty string, and else the result of `reader`."""
+    """Make a reader that returns None for an empty string, and the result of `reader` for any other value."""
 
     def read(raw: object, base: ReaderContext) -> T | None:
         return None if raw == "" else reader(raw, base)

@@ -1,8 +1,8 @@
 """Rules for an absence of the webhook listener, after which events may be lost. All functions are pure.
 
 A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds. After some five minutes the event is
-lost. So after four minutes without a listener, a missing event proves nothing. Each payment that was open during the
-absence needs searches, until it has ended or a search has found it.
+lost. So if the listener was absent for more than four minutes, a missing event proves nothing. Each payment that was
+open during the absence needs searches, until it has ended or a search has found it.
 
 The length of an absence is computed from posd's last sign of life, which can be half a minute old, and from a clock
 that may have been set. So the length is reported as "about", or not at all.
@@ -49,8 +49,8 @@ class Absence(msgspec.Struct, frozen=True):
 class EndedAbsence(msgspec.Struct, frozen=True):
     """Absence that ended in this process. `ended`: its end, on the boot clock.
 
-    `last_sign`: posd's last sign of life before it; None if the length was measured. `older`: an earlier absence with
-    unsettled payments.
+    `last_sign`: posd's last sign of life before the absence; None if the length was measured. `older`: an earlier
+    absence with unsettled payments.
     """
 
     absence: Absence
@@ -110,7 +110,7 @@ def steps(left: Sequence[str]) -> list[RemedyStep]:
 def words(absence: Absence, left: int) -> str:
     """Return text about an absence. `left`: number of unsettled payments."""
     count = len(absence.payments)
-    # If the length is unknown, the end is unknown too, because one of the two times is from a wrong clock.
+    # If the length is unknown, the end is unknown too: the clock was wrong at the last sign of life, or at the end.
     away, cause = "for an unknown time", f"{WORDS[absence.cause]}, and the clock was set"
     if absence.seconds is not None:
         away, cause = f"{_duration(absence.seconds)} until {absence.until}", WORDS[absence.cause]

@@ -77,7 +77,7 @@ EXIT_CONFIGURATION = 2
 
 #: Text for the log if the configuration has a mistake at the start.
 LAST_ONE = "the last good configuration is in use; correct it (posd config check), and reload"
-#: Pattern of the place in a message of asyncio at which objects with their content begin.
+#: Pattern of the place in a message of asyncio from which the message shows objects, which may contain data.
 _OBJECTS = re.compile(r"[:(<]")
 
 #: Step of the stop: a function or a coroutine function.
@@ -198,7 +198,7 @@ async def _start(
     _in_background(stack, "watchdog", systemd.run_watchdog(daemon.store.alive, daemon.status_line))
     if not refused:
         await reload.keep(config)
-    give_memory_back()  # free the memory of the start, about a megabyte
+    give_memory_back()  # free the memory that only the start needed, about a megabyte
     gc.freeze()  # permanent objects are excluded from garbage collection, because a collection blocks the loop
     gc.enable()
 
@@ -242,7 +242,10 @@ async def _open(in_force: InForce, surroundings: Surroundings, noise: RejectedTr
 
 
 async def _take_over(daemon: Daemon, stack: AsyncExitStack) -> None:
-    """Load the state of an earlier daemon, and pass it to the parts. Raise StoreError for an unreadable row."""
+    """Load the state that an earlier daemon stored, and pass it to the parts.
+
+    Raise StoreError for an unreadable row.
+    """
     store, now = daemon.store, daemon.now
     with _reading(daemon.config.database.path):
         await daemon.presence.begin()  # read it first, because the newest record is the last sign of life

@@ -1,7 +1,7 @@
 """Detection of times when posd did not listen while payments were open (see `daemon.downtime`).
 
 The last sign of life must survive a power cut, without an additional sync. Every change of a payment in the database is
-a sign of life. While payments are open and the listener accepts, posd also touches a file every half minute, which
+a sign of life. While payments are open and the listener accepts, posd also touches a file every half minute. A touch
 changes only the time of the file. If a power cut loses a touch, the computed absence is longer, and never shorter.
 Without open payments the process does not wake up. An orderly stop touches the file too. The file contains the id of
 the machine's boot. After another boot the clock may be corrected late, so each check computes the length again.
@@ -38,8 +38,8 @@ from posd.storage.store import Store
 BEAT_SECONDS = 30.0
 #: File with the id of this boot (Linux).
 #:
-#: A service without access to the file (ProcSubset=pid) receives the id from its unit, in BOOT_ID_VARIABLE. One of the
-#: two forms has hyphens, and the other has none.
+#: A service without access to the file (ProcSubset=pid) receives the id from its unit, in BOOT_ID_VARIABLE. The id has
+#: hyphens in one of the two places, and none in the other.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 

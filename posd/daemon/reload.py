@@ -3,8 +3,8 @@
 A reload applies terminals, profile, log level, callback address and certificate. If the new configuration has a
 mistake, nothing of it is applied, and the present configuration stays.
 
-posd stores a copy of the last working configuration, for a start with a mistake in the files. The copy is used only for
-the same file, and only with a state folder from the service manager.
+posd stores a copy of the last working configuration. If the files have a mistake at a later start, posd uses the copy.
+It does so only for the same file, and only with a state folder from the service manager.
 """
 
 import asyncio
@@ -167,7 +167,7 @@ def problems(error: ConfigError | OSError, file: Path) -> tuple[ConfigProblem, .
 def applied(running: Config, new: Config) -> Config:
     """Return the running configuration, with new values of the keys in `[webhooks]` that a reload applies.
 
-    The other keys need a restart, because the CA of posd is beside the open database.
+    The other keys keep their values, because posd's CA is beside the database that is open.
     """
     names = [name for name in keys(SECTIONS["webhooks"]) if f"webhooks.{name}" in TAKEN_UP]
     webhooks = {name: getattr(new.webhooks, name) for name in names}

@@ -81,7 +81,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             await tick(CHECK_SECONDS)
 
     async def checks(self) -> Checks:
-        """Return all checks. Log when a check begins to fail, and when no check fails any more."""
+        """Return all checks. Log when the first check fails, and when none fails any more."""
         checks = await self._checks()
         failing = {name: check for name, check in msgspec.structs.asdict(checks).items() if check.status == "failing"}
         if failing and not self.is_failing:
@@ -168,7 +168,7 @@ class HealthChecks(msgspec.Struct, eq=False):
             )
         if store.write_error is not None:
             with suppress(StorageUnavailable, CommitUncertain):
-                await store.write(_probe)  # only a test write shows the recovery, because an idle shop writes nothing
+                await store.write(_probe)  # an idle shop writes nothing, so a test write shows the recovery
         if (moved := store.writer.moved) is not None:
             return Check.of("failing", f"nothing can be recorded: {moved}", *PUT_BACK, reason="file_moved")
         if store.write_error is not None:

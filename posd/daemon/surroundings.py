@@ -70,7 +70,8 @@ class DaemonLoop(asyncio.SelectorEventLoop):
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """Functions of the environment. The defaults are the real ones. Each part receives only those that it needs.
+    """Functions of the environment. The defaults are the real ones. Each part of the daemon receives only the functions
+    that it needs.
 
     The event loop provides timers, connections, DNS, threads, processes, signals and the clock of durations
     (`posd.base.clocks.monotonic`).

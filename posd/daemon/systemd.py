@@ -112,9 +112,9 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
 
 # Signs of life (WatchdogSec= in the unit).
 #
-# Each sign requires that the event loop runs and the committing thread replies. If the event loop or that thread hangs,
-# systemd ends posd and starts it again, and open payments continue. A disk that never completes a commit is such a
-# hang.
+# posd sends each sign only if the event loop runs and the committing thread replies. If the event loop or that thread
+# hangs, systemd ends posd and starts it again, and open payments continue. A disk that never completes a commit is such
+# a hang.
 
 #: Number of signs within the time that the unit requires, so that a slow disk may delay one of them.
 SIGNS = 3

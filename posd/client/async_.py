@@ -96,7 +96,7 @@ class AsyncConnection:
     ) -> AsyncGenerator[tuple["httpx2.ServerSentEvent", plans.R | None], None]:
         """Yield the items of a stream without end, across restarts of posd.
 
-        With each item yield its content if that is new, else None.
+        For each item, yield its content if the content is new, else None.
         """
         while True:
             pause = plans.RETRY_SECONDS  # posd ended the stream because it is stopping
@@ -200,8 +200,8 @@ class AsyncPosd(
     ) -> AsyncGenerator[states.FeedChange, None]:
         """Yield every recorded change of every payment and print job after a place, without end.
 
-        The stream continues across restarts of posd, without repetition or gap. After a restart of the till it does so
-        too, if the till passes the `place` of the last change as `after`. `on_notice` is called if changes may be
+        The stream continues across restarts of posd, without repetition or gap. To continue after a restart of the
+        till, the till passes the `place` of its last change as `after`. `on_notice` is called if changes may be
         missing, because retention removed them or a backup was restored. Raise Problem.
         """
         place = plans.Place(self.socket, "/feed", states.FeedChange, after, self.on_away, on_notice)

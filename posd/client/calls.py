@@ -369,7 +369,7 @@ class PaymentCalls(plans.Handle[states.Transaction], Generic[OneState, Ending, K
 
         If posd does not know it, repeat the call for `within` seconds, because the till's start may still be on its
         way. False means that the payment was never started. Raise Unreachable. Raise OutcomeUnknown if posd may have
-        lost the record in a restore, unless the payment was stored later.
+        lost the record in a restore, unless the till stored the payment after the lost period.
         """
         plan = plans.is_known(self, within, self._posd._away(plans.passes))
         return cast(Known, self._posd._run(plan))
@@ -536,8 +536,8 @@ class Posd(
     ) -> Generator[states.FeedChange, None, None]:
         """Yield every recorded change of every payment and print job after a place, without end.
 
-        The stream continues across restarts of posd, without repetition or gap. After a restart of the till it does so
-        too, if the till passes the `place` of the last change as `after`. `on_notice` is called if changes may be
+        The stream continues across restarts of posd, without repetition or gap. To continue after a restart of the
+        till, the till passes the `place` of its last change as `after`. `on_notice` is called if changes may be
         missing, because retention removed them or a backup was restored. Raise Problem.
         """
         place = plans.Place(self.socket, "/feed", states.FeedChange, after, self.on_away, on_notice)

@@ -1,7 +1,7 @@
 """Connection to posd's socket.
 
-The sync and the async connection share what comes before `Connection`: the socket, the parser of responses, and the
-meaning of the HTTP client's errors.
+Both connections, sync and async, use the functions above the class `Connection`: for the socket, for the parsing of
+responses, and for the HTTP client's errors.
 """
 
 import errno
@@ -53,7 +53,8 @@ def socket_path(given: "str | os.PathLike[str] | None") -> str:
 
 
 def probe(path: str) -> int:
-    """Return the id of the listening process, or 0 if unknown. Raise Unreachable if no process listens. Never block.
+    """Return the id of the listening process, or 0 if unknown. Raise Unreachable if no process listens. The call never
+    blocks.
 
     The sync client probes before each call, because httpcore2 (2.16) leaks a Unix socket after a failed connect of its
     sync side. The leak would end a program that treats warnings as errors. A probe takes only microseconds.
@@ -181,7 +182,10 @@ def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
 
 
 def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None) -> Unreachable:
-    """Return Unreachable for an error of the HTTP client. Its `sent` says whether posd can have read the call."""
+    """Return Unreachable for an error of the HTTP client.
+
+    The `sent` of that error says whether posd may have read the call.
+    """
     import httpx2
 
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
@@ -316,7 +320,7 @@ class Connection:
     ) -> Iterator[tuple["httpx2.ServerSentEvent", R | None]]:
         """Yield the items of a stream without end, across restarts of posd.
 
-        With each item yield its content if that is new, else None.
+        For each item, yield its content if the content is new, else None.
 
         `before` is called each time before the stream is opened. A PosdError of `before` is handled like one of the
         stream.

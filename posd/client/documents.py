@@ -25,7 +25,7 @@ def read(kind: type[T], source: object, **known: Any) -> T:
 
     Each field is read from the member with the field's name, as the field's type. A field's metadata may name another
     `member`, or a function that reads the field (`read`). The field `document` is the source itself. A field with a
-    default is not read. `known`: values of other fields that are not read.
+    default is not read, and neither is a field in `known`, which has the values of fields by name.
     """
     whole = document(source)
     values = {
@@ -216,7 +216,7 @@ class PosdError(Exception):
 
 
 class Unreachable(PosdError):
-    """Error for a call without a response, or with a response that posd is stopping or could not check.
+    """Error for a call without a response, or whose response says that posd is stopping or could not check.
 
     The till repeats the call with the same id.
     """
@@ -280,8 +280,8 @@ class Problem(PosdError):
     def compare(self, stored_at: datetime | None) -> Self:
         """Set `never_started` if the till first stored the payment after the period from which posd lost records.
 
-        A time before that period proves nothing, because a payment can be requested long after it was stored. A time
-        in the future proves nothing either, because it is from a clock that was ahead.
+        A time before that period proves nothing, because a payment can be requested long after it was stored. A time in
+        the future proves nothing either, because the clock was ahead.
         """
         until = self.extra.get("records_missing_until")
         if stored_at is not None and isinstance(until, str):

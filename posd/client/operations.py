@@ -120,7 +120,10 @@ class Operations(ABC, Generic[PaidOne, ReservedOne, ReversedOne]):
     def _start(
         self, kind: str, given: Id, amount: Amount | None, fields: Mapping[str, object], names: type, *, whole: bool
     ) -> Any:
-        """Start an operation. `names`: its arguments. `whole`: without an amount it is for all of its original."""
+        """Start an operation.
+
+        `names`: its arguments. `whole`: without an amount, the operation is for the whole original.
+        """
 
     def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> PaidOne:  # noqa: A002 - the field's name
         """Charge a card."""

@@ -142,13 +142,13 @@ RETRY_SECONDS = 0.25
 LASTING_SECONDS = 2.0
 #: Longest time-out that posd accepts for one call, in seconds (local API).
 LONGEST_SECONDS = 3600.0
-#: Seconds that a response may take beyond the time-out that posd was asked to keep. After that the till stops waiting,
-#: because posd may hang.
+#: Seconds by which a response may be later than the time-out that the call gave to posd. After that the till stops
+#: waiting, because posd may hang.
 GRACE_SECONDS = 2.0
 
 #: Seconds for which a start may still be on its way to posd after the till crashed.
 ON_ITS_WAY_SECONDS = 30.0
-#: Seconds between two checks whether a start of the till before its crash has arrived.
+#: Seconds between two checks whether such a start has arrived.
 ASK_AGAIN_SECONDS = 1.0
 
 #: Seconds between two queries for the cashier's text, if the till shows it.
@@ -166,10 +166,10 @@ NOTICE_ITEM = "notice"
 STATE_ITEM = "state"
 #: Names of items that are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM, STATE_ITEM})
-#: Value of `after` for the beginning of the feed. From there, changes have a `place`, which detects an older copy of
-#: the database.
+#: Value of `after` for the beginning of the feed. With this value, each change has a `place`, by which posd later
+#: detects that an older copy has replaced the database.
 START = "start"
-#: Code of the notice that a place is not from the present database, because a copy has replaced the earlier one. The
+#: Code of the notice that a place is not from the present database, because a copy has replaced the database. The
 #: stream continues after the notice's `seq`.
 PLACE_UNKNOWN = "place_unknown"
 

@@ -58,8 +58,8 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 #: Pattern of the file names, which are UUIDs.
 _NAMES = "????????-????-????-????-????????????.json"
 
-#: Function that stores a payment, and returns when it is durable. An exception prevents the start. The function may
-#: return the payment as first stored, with its time in `stored_at`.
+#: Function that stores a payment, and returns when the payment is on disk. If it raises, the payment is not started.
+#: The function may return the payment as first stored, with its time in `stored_at`.
 Store: TypeAlias = Callable[[StoredPayment], object]
 
 
@@ -95,8 +95,8 @@ class PaymentStore:
             )
             raise Problem("id_reused", 409, detail, {})
         first = there or payment
-        # The payment of a draft that a crash left was never started. Each call has its own draft, because another call
-        # may store the same payment at the same time.
+        # If a crash left a draft, its payment was never started. Each call has its own draft, because another call may
+        # store the same payment at the same time.
         draft = path.with_name(f".{path.stem}.{secrets.token_hex(8)}")
         try:
             with open(draft, "xb", opener=_private) as file:

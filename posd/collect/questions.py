@@ -123,8 +123,8 @@ class CompletenessCheck(NamedTuple):
 async def check(connection: AsyncConnection[Any], *, counted: bool) -> CompletenessCheck:
     """Return the state of all lanes, and the gaps of lanes that are not closed. Lanes that need an operator come first.
 
-    `counted`: whether to look for gaps in all rows, instead of only after each database's stored frontier. Up to its
-    frontier a database has no gap.
+    `counted`: whether to look for gaps in all rows. Otherwise only the rows after each database's stored frontier are
+    examined, because a database has no gap up to its frontier.
     """
     query = (
         "SELECT merchant, lane, g.database_id, after_seq, before_seq FROM posd.missing(%s) g JOIN posd.lanes"
@@ -224,7 +224,7 @@ async def totals_gap(connection: AsyncConnection[Any], first: date, last: date, 
           BETWEEN %s AND %s)
         """
     ((unsettled, unclear),) = await _rows(connection, query, 2 * (zone, first, last))
-    # The time of lost changes is unknown. It lies between the times of the changes before and after them.
+    # The time of lost changes is unknown, but it is between the times of the changes before and after them.
     query = """
         SELECT coalesce(sum(to_seq - from_seq + 1), 0) FROM posd.lost l
         WHERE reason <> 'deleted' AND coalesce((

@@ -56,8 +56,8 @@ _Moment = Annotated[datetime, Meta(tz=True)]
 #: Limit of a UTC offset in PostgreSQL. Larger offsets are refused here: a refusal by PostgreSQL takes some 30 ms for
 #: each change, and delays all lanes.
 MOST_OFFSET = timedelta(hours=16)
-#: Maximum number of digits of an amount before and after its point. They are enough for every amount that `read_money`
-#: accepts from a terminal, even divided by 100. Sums of such amounts are exact (`posd.base.money.EXACT`).
+#: Maximum number of digits of an amount before and after its point. These digits are enough for every amount that
+#: `read_money` accepts from a terminal, even divided by 100. Sums of such amounts are exact (`posd.base.money.EXACT`).
 AMOUNT_DIGITS = MAX_WIRE_DIGITS + 1, 3 * MAX_WIRE_DIGITS + 2
 
 

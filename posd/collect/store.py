@@ -21,7 +21,7 @@ VERSION = 6
 EFFECTS = [(kind.value, row.reserves, row.reverses, row.by_original) for kind, row in OPERATIONS.items()]
 #: Number of the advisory lock for changes of the tables. It is arbitrary.
 LOCK = 0x706F7364
-#: Maximum number of databases of one lane. Each restore creates one. There is a limit because a late message about a
+#: Maximum number of databases of one lane. Each restore creates one. The limit exists because a late message about a
 #: database makes head office reorder all data of the lane.
 MOST_DATABASES = 500
 #: Classes of SQLSTATE for errors in the data: the same data would fail again. After errors of any other class (08, 40,
@@ -107,7 +107,8 @@ class CollectorStore:
         self.connection = connection
 
     async def prepare(self, *, init: bool = False) -> bool:
-        """Check the tables. With `init`, create or upgrade them. Return whether that was needed.
+        """Check the tables. With `init`, create or upgrade them. Return whether the tables had to be created or
+        upgraded.
 
         Raise OperatorNeeded for missing tables, or tables of another version.
         """
@@ -286,7 +287,10 @@ class CollectorStore:
             await cursor.executemany(_STATE_OF_LANE, states)
 
     async def _move_on(self, databases: set[str]) -> None:
-        """Advance the frontier of each database to its first gap. Then update up to when the lanes are complete."""
+        """Advance the frontier of each database to its first gap.
+
+        Then update the time up to which each lane is complete.
+        """
         if not databases:
             return
         moving = list(databases)
@@ -337,7 +341,7 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def in_order(known: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return the ids of databases so that each follows its predecessor. Otherwise the order stays.
+    """Return the ids of databases so that each follows its predecessor. Apart from that, the order stays the same.
 
     `known`: (id, predecessor).
     """

@@ -2,8 +2,9 @@
 
 Fields are allow-listed (docs/design/architecture.md, Rules that hold everywhere). A field that is not in `FIELDS` is
 dropped, and its name is added to `dropped`. So a mistake in a call cannot log a token, header, metadata, e-mail or raw
-body. Texts of exceptions and libraries can quote data, so most of them are omitted. Lines of a kind that is repeated
-endlessly are logged a few times, and then counted. Every event in the log has a row in `posd.cli.explain.catalogue`.
+body. Texts of exceptions and libraries can quote data, so most of them are omitted. If lines of one kind repeat
+endlessly, a few are logged, and the others are only counted. Every event in the log has a row in
+`posd.cli.explain.catalogue`.
 """
 
 import asyncio
@@ -119,7 +120,7 @@ def _text(value: str) -> str:
 #
 # The key of a line is its event, its level, and some of its fields. A window of a key begins with its first line. The
 # first lines of the window are logged. Further lines are counted, and logged as one number when the window ends. The
-# number of windows is limited. Above it, new keys share one window for each event and level.
+# number of windows is limited. Above the limit, new keys share one window for each event and level.
 
 #: Maximum number of keys that are counted separately. A shop has fewer open payments, so more keys mean a flood.
 MAX_KEYS = 512
@@ -147,8 +148,8 @@ class LineLimit(msgspec.Struct, frozen=True):
 #: Fields that name the subject of a line. A flood about one subject must not hide lines about another.
 SUBJECT = ("transaction", "print_job", "terminal")
 
-#: Limit of a warning or an error without a row in `LIMITS`. With it, a general fault such as a full disk is not logged
-#: for each payment.
+#: Limit of a warning or an error without a row in `LIMITS`. Because of this limit, a general fault such as a full disk
+#: is not logged for each payment.
 TROUBLE: Final = LineLimit(20, MINUTE)
 
 #: event -> its limit. An info line without a row is always written, because each is a separate fact.
@@ -604,8 +605,8 @@ _FIELD = re.compile(r"%(\(\w+\))?[-+ #0]*\d*(\.\d+)?[a-zA-Z]")
 class LibraryHandler(logging.Handler):
     """Handler of the log records of libraries, from level WARNING.
 
-    A library's message may quote any data. Of a message with arguments only the source and the pattern are logged, with
-    "…" for each value. Of a message without arguments only the source is logged.
+    A library's message may quote any data. If a message has arguments, its source and its pattern are logged, with "…"
+    for each value. Otherwise only its source is logged.
     """
 
     def emit(self, record: logging.LogRecord) -> None:

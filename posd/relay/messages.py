@@ -233,7 +233,10 @@ def _begin(database: Range, previous: Previous | None, head: Mapping[str, Any]) 
 
 
 def _onward(expected: int, here: Range, page: Page, head: Mapping[str, Any]) -> Changes | Lost:
-    """Return the contiguous changes from the number `expected` on, or the range that is missing there."""
+    """Return the contiguous changes from the number `expected` on.
+
+    If that number is missing, return the missing range.
+    """
     run: list[Raw] = []
     found = here.end + 1
     for change in page.changes:

@@ -24,9 +24,9 @@ from posd.logs import output
 #: Exit codes of both processes.
 EXIT_DONE = 0
 EXIT_CONFIGURATION = 2
-#: Seconds before the work is cancelled again. A cancellation can be lost, because the clients of NATS and PostgreSQL
-#: use `asyncio.wait_for`. In Python 3.11 `wait_for` ignores a cancellation if a result arrives in the same turn of the
-#: event loop.
+#: Seconds before the work is cancelled again, because a cancellation can be lost. The clients of NATS and PostgreSQL
+#: use `asyncio.wait_for`, which in Python 3.11 ignores a cancellation if a result arrives in the same turn of the event
+#: loop.
 AGAIN_SECONDS = 2.0
 
 
@@ -93,7 +93,7 @@ log = structlog.get_logger("posd.relay")
 
 #: Maximum number of open connections: Prometheus has one.
 MOST_CONNECTIONS = 8
-#: Maximum duration of a connection, in seconds. Maximum size of a request, which has no body, in bytes.
+#: Maximum duration of a connection, in seconds, and maximum size of a request, in bytes. A request has no body.
 SECONDS = 10.0
 MOST_BYTES = 8 * 1024
 

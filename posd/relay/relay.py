@@ -240,7 +240,8 @@ class Relay:
         while True:
             try:
                 return await self._follow(stream, forever)
-            # Another relay of this lane has published a message, or this relay did not learn the result of its own.
+            # Another relay of this lane has published a message, or this relay did not receive the reply to its own
+            # publish.
             except SubjectMoved as error:
                 self.counts.overtaken_total += 1
                 log.info("relay.overtaken", detail=str(error))

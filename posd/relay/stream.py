@@ -21,8 +21,8 @@ from posd.relay.messages import OperatorNeeded
 
 # Login with a NATS credentials file. It has a user's JWT, and the seed of the key that signs the server's nonce.
 #
-# The package `nkeys` is not used, because it brings a second, compiled implementation of Ed25519, as large as the
-# relay.
+# The package `nkeys` is not used, because it needs a second, compiled implementation of Ed25519, which is as large as
+# the relay.
 
 #: Pattern of one part of the file, between two lines with dashes (NATS, Decentralized JWT).
 _PARTS = re.compile(r"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s*(\S+)\s*-{3,} *END \1 *-{3,}")

@@ -198,7 +198,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, new_ca: bool, end
         tell(output, say("tls", "ca_waits", from_day=times.day(ca.next_ca_from)))
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := certificate.renewal_reasons(info, wanted(config), now):
-        # The new certificate does not help: the CA ends soon, or a name or address is missing.
+        # The new certificate has to be replaced too: the CA ends soon, or a name or address is missing.
         ends, future = info.days_left(now) < certificate.RENEWAL_DAYS, ca.not_before > now
         name = "ends_with_ca" if ends else "ca_of_future" if future else "lacks_name"
         days = {"ca_until": times.day(ca.not_after), "from_day": times.day(ca.not_before)}

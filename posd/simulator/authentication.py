@@ -1,7 +1,7 @@
 """Authentication on the terminal's side: check of the signature, and decryption of the body.
 
 Source: terminal API, Authentication. For each point that the vendor's documents leave open, there is a setting. The
-signature covers the JSON in JavaScript's form, which is the strictest possible assumption.
+signature covers the JSON in JavaScript's form. This assumption is the strictest one.
 
 JavaScript's form is `JSON.stringify(JSON.parse(text))`, because a verifier that has only the parsed object serialises
 it again. In that form a number is a double in its shortest notation. If a name is repeated, the last member counts.

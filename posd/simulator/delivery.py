@@ -9,7 +9,7 @@
 | any other status (redirects among them: not followed) | drop: permanent |
 
 The last row is this simulator's choice, because the terminal API does not define it. So a consumer that relies on an
-undocumented retry loses the event here, and the fault is found before a shop has it.
+undocumented retry loses the event in the simulator, and its developer finds the fault before a shop does.
 
 A terminal preserves the order of a transaction's events. An unruly network changes the order and delivers some events
 twice (see `Sender._detoured`). The terminal API promises only delivery at least once (terminal API, Delivery).
@@ -107,7 +107,7 @@ HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionReset
 
 
 class Poster:
-    """Client for POSTs of JSON to the webhook receivers of one terminal. It never retries: the callers do, if at all.
+    """Client for POSTs of JSON to the webhook receivers of one terminal. It never retries. Some callers retry.
 
     Each attempt has its own connection, because a stale connection would look like a failure of the consumer.
 
@@ -204,8 +204,8 @@ class QueuedEvent:
     url: str
     body: str
     attempts: int = 0
-    #: Time of the first attempt: a moment of the terminal's clock, still valid after a restart. None before the first
-    #: attempt.
+    #: Time of the first attempt: a moment of the terminal's clock, which stays valid after a restart. None before the
+    #: first attempt.
     first_attempt_at: float | None = None
     #: Whether this is a repeated delivery of an event.
     again: bool = False

@@ -128,7 +128,7 @@ _FAMILIES: Mapping[int, tuple[str, str]] = {
 def refusal(settings: Settings, refused: Refused, transaction: str | None = None) -> Usual:
     """Return the reply to a refused request. `transaction`: its client_transaction_id, if known.
 
-    In the classic edition the reply has a code and a message, unless the refusal has a type. Otherwise it is a
+    If the refusal has no type, its reply in the classic edition has a code and a message. Every other reply is a
     LinkFailure (terminal API, Refusals).
     """
     if settings.edition == "classic" and refused.kind is None:

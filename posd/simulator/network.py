@@ -480,7 +480,7 @@ class Switchboard:
     async def power_cycle(self, seconds: float) -> None:
         """Switch the terminal off for `seconds` of its time and on again. Return when it is on.
 
-        With 0 it stays off until someone else switches it on. The queue, the record of finals and the print jobs
+        With 0 it stays off until another call switches it on. The queue, the record of finals and the print jobs
         survive. The running payment continues with its remaining steps.
         """
         await self.set_powered(False)

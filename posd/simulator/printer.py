@@ -110,7 +110,7 @@ class Printer:
         self._clock = clock
         self._poster = poster
         self._seed = seed
-        #: The accepted jobs by slip, oldest first. While the power is off, the jobs from before the cut.
+        #: The accepted jobs by slip, oldest first. While the power is off, they are the jobs from before the power cut.
         self._jobs: dict[str, Job] = {}
         self._journal: Journal | None = None
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()

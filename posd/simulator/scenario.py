@@ -230,11 +230,11 @@ class Delivery(Strict, frozen=True):
 class PaymentStep(Strict, frozen=True):
     """Step of a scenario. After the time `after`, the payment enters `status` and reports it, or the action `do` runs.
 
-    A step with `after` "for-ever" needs neither, because only a manual action or an abort ends it. `reading_type` and
-    `failure` apply from this step on. `status` may be unpublished. `authorized_amount`: the approved amount, if it
-    differs from the requested one. `set` and `remove` change members of the sent event, each named by its dotted path
-    (`a.b`). The payment's real state does not change. `same_event_id`: the event has the id of the previous one.
-    `restates`: the previous event is sent again under a new id. A scenario may have two finals, and both count: an
+    A step with `after` "for-ever" needs neither `status` nor `do`, because only a manual action or an abort ends it.
+    `reading_type` and `failure` apply from this step on. `status` may be unpublished. `authorized_amount`: the approved
+    amount, if it differs from the requested one. `set` and `remove` change members of the sent event, each named by its
+    dotted path (`a.b`). The payment's real state does not change. `same_event_id`: the event has the id of the previous
+    one. `restates`: the previous event is sent again under a new id. A scenario may have two finals, and both count: an
     approval after a cancellation takes money.
     """
 

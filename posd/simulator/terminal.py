@@ -103,13 +103,13 @@ class Payment:
     seed: str
     status: str | None = None
     reading_type: str | None = None
-    #: The newest event as it really is, even if a changed one was sent. Empty before the first event.
+    #: The newest true event. The scenario may have sent it with changes. Empty before the first event.
     newest: bytes = b""
-    #: The event before `newest`, also as it really is.
+    #: The true event before `newest`.
     previous: bytes = b""
     #: Whether the payment was sent to the acquirer, so that an abort is impossible.
     sent: bool = False
-    #: The newest final event as it really is, or empty.
+    #: The newest true final event, or empty.
     final: bytes = b""
     _failure: Failure | None = None
     _event_id: str = ""
@@ -197,7 +197,7 @@ class Payment:
     def hurry(self) -> None:
         """Make the next step due at once.
 
-        Before the first state, make two steps due, because the first state always comes.
+        Before the first state, make two steps due, because no payment skips the first state.
         """
         self._hurried = 1 if self.status is not None else 2
         self._disturbed.set()
@@ -232,7 +232,7 @@ class Payment:
     def _enter(self, step: PaymentStep, status: str) -> None:
         """Enter a state: record a final, then queue its event.
 
-        The order matters for a kill between the two: the event is lost, but a search still finds the charge.
+        After a kill between these two steps the event is lost, but a search still finds the charge.
         """
         body = self._restate() if step.restates else self._happen(step, status)
         self._say(step, wire.encode(messages.changed(body, step.set, step.remove)).decode())
@@ -244,7 +244,7 @@ class Payment:
         return body | {"event_id": self._event_id, "occurred_at": self._now()}
 
     def _happen(self, step: PaymentStep, status: str) -> dict[str, Any]:
-        """Set the state of the payment, record a final, and return the event as it really is."""
+        """Set the state of the payment, record a final, and return the true event (see `newest`)."""
         start, terminal = self.start, self.terminal
         self.reading_type = step.reading_type or self.reading_type
         self._failure = step.failure or self._failure

@@ -21,7 +21,10 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 class SettingsError(ValueError):
-    """Setting or action that is impossible for the terminal. The message says what is wrong, why, and what to do."""
+    """Error for a setting or an action that is impossible for the terminal.
+
+    The message says what is wrong, why, and what to do.
+    """
 
 
 #: Edition of the vendor's documents: the older edition, or that of 2026.

@@ -33,8 +33,8 @@ class OutputLost(Exception):
 class _Stream(io.BufferedWriter):
     """Standard stream. `drops`: whether to drop text that cannot be written, instead of raising OutputLost once.
 
-    The library's C code makes the write. In Python code, a signal between a write and its return would cause a second
-    write.
+    The C code of `io.BufferedWriter` makes the write. If Python code made it, a signal between a write and its return
+    would cause a second write.
     """
 
     def __init__(self, descriptor: int, *, drops: bool) -> None:

@@ -88,7 +88,7 @@ def start(
         nonlocal first
         first = False
         if isinstance(error, Problem) and error.lasting:
-            raise error  # no repetition here: the user can repeat the command
+            raise error  # the call is not repeated here: the user can repeat the command
         away(error.reason if isinstance(error, Unreachable) else str(error))
 
     patience = None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -528,9 +528,9 @@ Found = tuple[Subject, Document]
 def find(ctx: click.Context, output: Output, text: str, *subjects: Subject, least: int = LEAST) -> tuple[Subject, str]:
     """Return the subject of a typed id (payments or print jobs), and the whole id.
 
-    A whole UUID is the first subject's, unless posd knows it as another's. If `text` is the beginning of an id, stderr
-    shows the whole id. Raise Failure with USAGE if several ids begin with it, and with NOT_DONE if none does. Raise
-    BadParameter for an invalid id, Problem or Unreachable.
+    A whole UUID is an id of the first subject, unless posd knows it only as an id of another one. If `text` is the
+    beginning of an id, stderr shows the whole id. Raise Failure with USAGE if several ids begin with it, and with
+    NOT_DONE if none does. Raise BadParameter for an invalid id, Problem or Unreachable.
     """
     if (whole := whole_uuid(text)) is not None:
         first, *others = ((subject, whole if subject.uuids else text) for subject in subjects)

@@ -21,7 +21,8 @@ Cells: TypeAlias = Sequence[Lines]
 SHORT_ID = 8
 #: Number of spaces between two columns.
 GAP = 2
-#: Widths up to which text is not broken: EASY until ids are shortened, EASIER until optional columns are omitted.
+#: A text up to this width is not broken into lines. If a table is too wide, optional columns are omitted before texts
+#: of up to EASIER are broken, and ids are shortened before texts of up to EASY are broken.
 EASY, EASIER = 24, 48
 #: Minimum length of a shortened word, in characters.
 LEAST = 12

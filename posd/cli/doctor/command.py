@@ -83,7 +83,7 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
     def work() -> None:
         try:
             for item in check.run(shop):
-                said.append(item)  # noqa: PERF402 - one by one: findings before a time limit count
+                said.append(item)  # noqa: PERF402 - one by one, to keep them after a time-out
         except Exception as error:  # noqa: BLE001 - a fault in one check must not stop the others
             said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
 

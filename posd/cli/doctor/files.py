@@ -100,7 +100,7 @@ def _elsewhere(shop: DoctorContext, key: str, path: Path) -> dict[str, Any]:
 def named(shop: DoctorContext) -> Mapping[str, Path | HeaderValue]:
     """Return key -> file or credential that the configuration names there.
 
-    If several keys name one, only the first is returned.
+    If several keys name the same file or credential, only the first key is returned.
     """
     if shop.config is None:
         return {}

@@ -258,7 +258,7 @@ def logs(
     newest = lines
     if not everything and lines is None and not since and file is None:
         newest = LINES_BEFORE if follow else LINES
-    # If this command selects lines, it also counts them, because journalctl would count those that are not selected.
+    # If this command selects lines, it also counts them, because journalctl would also count the other lines.
     counted = file is not None or bool(grep)
     if file is not None:
         source = of_file(file)

@@ -202,7 +202,7 @@ def lines(document: Document, payments: Sequence[Document] | None) -> Iterator[S
 
 
 def _with_times(name: str, check: Document, detail: str, document: Document) -> str:
-    """Return the catalogue's text about a check, with the times that the daemon's own text has."""
+    """Return the catalogue's text about a check, with the times from the daemon's report."""
     if name == "certificate" and (served := check.get("served")):
         text = "expired" if check.get("reason") == "expired" else "valid"
         until = _say(text, until=moment(served["not_after"], date=True))

@@ -96,8 +96,8 @@ def _decide(
 ) -> Document:
     """Make the call of a decision after a confirmation. Return the changed record.
 
-    Raise Problem or Unreachable. If posd may have read the call before Unreachable, first write that the decision may
-    be recorded. Exit with NOT_DONE if the operator does not confirm.
+    Raise Problem or Unreachable. If posd may have read the call although no response arrived, first write that the
+    decision may be recorded. Exit with NOT_DONE if the operator does not confirm.
     """
     path = subject.path(identity)
     with connect(ctx) as api:

@@ -24,7 +24,8 @@ def _name(table: str, code: str) -> str:
     return str(chosen("report")[table].get(code) or named(code))
 
 
-#: Functions that return the name of a type, a part of an amount, a result or a standing, or the code without a name.
+#: Functions that return the name of a type, a part of an amount, a result or a standing. Without a name they return the
+#: code.
 kind_name, part_name, result_name, standing_name = (
     partial(_name, table) for table in ("kind", "part", "result", "standing")
 )

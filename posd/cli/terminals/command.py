@@ -166,7 +166,7 @@ def _show(output: Output, terminal: Mapping[str, Any], check: Mapping[str, Any])
         if check.get("status") == "degraded":
             detail, steps = check_words("identity", check)
         output.line(detail, "yellow")
-        # In place of the command that was typed, show how it decides.
+        # The user has just typed this command, so show it with the options that decide the conflict.
         for step in steps:
             command = say("identity", "decide", serial=serial) if step.command == typed else step.command
             output.verbatim(*step_lines(RemedyStep(step.does, command), output.stdout.width))

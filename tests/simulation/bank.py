@@ -20,9 +20,7 @@ ORIGINALS: Final[Mapping[str, frozenset[str]]] = {
 NEVER: Final = frozenset({(kind, "void") for kind in ORIGINALS} | {("void", "capture"), ("void", "refund")})
 
 #: Pairs (requested, already approved) for one original. The requested operation needs `additional` (`repeat`).
-REPEATED: Final = frozenset(
-    {("capture", "capture"), ("post-tip", "post-tip"), ("refund", "refund"), ("re-auth", "capture")}
-)
+REPEATED: Final = frozenset({(kind, kind) for kind in ("capture", "post-tip", "refund")} | {("re-auth", "capture")})
 
 
 @dataclass

@@ -234,12 +234,10 @@ class Chain(Part):
         truths = [self.truth(link.identity) for link in self._links]
         # The terminal's table forbids to end a payment itself after the request to the acquirer. The result is unknown.
         itself = (truth.identity for truth in truths if truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED"))
-        if any(truth.lost for truth in truths) or any(map(self.checks.acquirer_asked, itself)):
+        if any(truth.doubtful for truth in truths) or any(map(self.checks.acquirer_asked, itself)):
             return False
         began = truths[0].began
         days = self.world.plan.retention_days
         if days and began is not None and self.world.machine.clocks.true - began > timedelta(days=days):
             return False  # retention may have removed the start of the chain
-        return not any(truth.lied or truth.words for truth in truths) and all(
-            link.state is not None or link is self._links[-1] for link in self._links
-        )
+        return all(link.state is not None for link in self._links[:-1])

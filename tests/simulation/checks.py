@@ -309,11 +309,10 @@ class Checks(EndChecks):
         terminal, now = self.world.terminal(serial), self.world.now
         ended = terminal.printed.get(identity)
         # posd polls nothing while several devices announce the serial
-        if ended is not None and self.printed_before is None and not terminal.announces:
-            told = (
-                f"a till waits for print job {identity}, which ended {now - ended:.0f} s ago, and posd has not polled"
-            )
-            self.holds(now - max(ended, self.world.free_since(serial)) < PRINT_SECONDS, told)
+        if ended is None or self.printed_before is not None or terminal.announces:
+            return
+        told = f"a till waits for print job {identity}, which ended {now - ended:.0f} s ago, and posd has not polled"
+        self.holds(now - max(ended, self.world.free_since(serial)) < PRINT_SECONDS, told)
 
     def forgotten(self, identity: str, *, printed: bool = False) -> None:
         """Check that posd lost an id that it has acknowledged only with the database."""

@@ -6,14 +6,14 @@ This module shares no code with the daemon. A response that is not HTTP is a fau
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from ssl import SSLContext
 from typing import Any
 
 from tests.rig.https import read_head
 from tests.rig.streams import Reply
-from tests.simulation.network import End, Network
+from tests.simulation.network import End
 
 #: Kind, id and data of a message of a stream.
 Take = Callable[[str, str, bytes], None]
@@ -57,19 +57,12 @@ class Client:
         return Reply(int(first[1]), {}, body)
 
 
-async def call_once(
-    network: Network,
-    origin: str,
-    place: Any,
-    seconds: float,
-    *request: Any,
-    credentials: tuple[int, int, int] = (0, 0, 0),
-) -> Reply | None:
+async def call_once(connect: Awaitable[End], seconds: float, *request: Any) -> Reply | None:
     """Call on a new connection. Return None if no reply arrives within the seconds. `request`: arguments of a call."""
     client = None
     try:
         async with asyncio.timeout(seconds):
-            client = Client(await network.dial(origin, place, credentials=credentials))
+            client = Client(await connect)
             return await client.call(*request)
     except OSError:
         return None

@@ -41,9 +41,9 @@ from posd.tls.files import TlsError
 from posd.upkeep.restore import Restore
 from tests.rig.manager import Manager, manager
 from tests.rig.standing import fill_manager
-from tests.simulation.announcements import Heard
 from tests.simulation.disk import Disk
 from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop, in_life
+from tests.simulation.network import Heard
 from tests.simulation.still import Log, log_of
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ cover refusals by TLS on real connections.
 import asyncio
 import contextvars
 import errno
+import ipaddress
 import os
 import socket
 import ssl as ssl_module
@@ -21,11 +22,16 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from zeroconf.asyncio import AsyncServiceInfo
+
+from posd.terminals.discovery import Discovery
 from tests.simulation.loop import LIFE, OUTSIDE
 
 if TYPE_CHECKING:
     from tests.simulation.loop import VirtualLoop
 
+#: Service that the terminals announce.
+SERVICE: Final = "_card-terminal._tcp.local."
 #: Latency of a Unix socket, in seconds.
 LOCAL_SECONDS: Final = 0.00002
 #: Maximum number of unread bytes that the kernel buffers. The buffer of a Unix socket has about this size.
@@ -471,9 +477,9 @@ class Network:
         path.touch()
         return Listening(self, str(path), socket.AF_UNIX)
 
-    def serve(self, host: str, port: int, handler: Callable[[End], object]) -> Listening:
+    def serve(self, place: tuple[str, int], handler: Callable[[End], object]) -> Listening:
         """Listen at a host of the simulation."""
-        listening = Listening(self, (host, port), socket.AF_INET)
+        listening = Listening(self, place, socket.AF_INET)
         listening.handler = handler
         listening.listen(128)
         return listening
@@ -542,3 +548,54 @@ def hash_of(text: str) -> int:
     for byte in text.encode():
         found = ((found ^ byte) * 0x100000001B3) & _MIX
     return found
+
+
+class Air:
+    """The present announcements, by name, as a substitute for mDNS. One daemon receives all announcements.
+
+    An announcement stays until the device changes it.
+    """
+
+    def __init__(self) -> None:
+        self._announced: dict[str, AsyncServiceInfo] = {}
+        self._heard: asyncio.Queue[tuple[str, AsyncServiceInfo | None]] = asyncio.Queue()
+
+    def announce(self, name: str, serial: str, address: str, port: int) -> None:
+        """Announce a terminal. A new announcement replaces an earlier announcement of the same name."""
+        full = f"{name}.{SERVICE}"
+        addresses = [ipaddress.ip_address(address).packed]
+        info = AsyncServiceInfo(SERVICE, full, port=port, properties={"serial": serial}, addresses=addresses)
+        self._announced[full] = info
+        self._heard.put_nowait((full, info))
+
+    def withdraw(self, name: str) -> None:
+        """Withdraw an announcement."""
+        full = f"{name}.{SERVICE}"
+        self._announced.pop(full, None)
+        self._heard.put_nowait((full, None))
+
+    def listen(self) -> "asyncio.Queue[tuple[str, AsyncServiceInfo | None]]":
+        """Report the present announcements, and then each change."""
+        self._heard = asyncio.Queue()
+        for name, info in self._announced.items():
+            self._heard.put_nowait((name, info))
+        return self._heard
+
+
+class Heard(Discovery):
+    """Discovery that passes the announcements of the simulated network to the fleet."""
+
+    def __init__(self, air: Air, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._air = air
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        self._say(None)
+        heard = self._air.listen()
+        while True:
+            name, info = await heard.get()
+            if info is None:
+                self._fleet.withdraw(name)
+            else:
+                self._take(info)

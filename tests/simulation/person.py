@@ -135,7 +135,8 @@ class Person(Part):
     async def call_once(self, method: str, path: str, body: Any = b"", socket: str = "") -> Reply | None:
         """Call on a socket, by default on the operators' socket. Return None without a reply."""
         place = socket or self.world.machine.socket("admin")
-        reply = await call_once(self.world.network, "person", place, 60, method, path, body, credentials=(900, 0, 0))
+        connect = self.world.network.dial("person", place, credentials=(900, 0, 0))
+        reply = await call_once(connect, 60, method, path, body)
         if reply is not None:
             self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
             self.checks.reply(path, reply)

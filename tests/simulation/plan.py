@@ -133,10 +133,8 @@ def make_plan(seed: int, payments: int, unrest: float = 1.0) -> Plan:
         schema=upgrade.randrange(1, 12) if upgrade.random() < UPGRADES else 0,
     )
     if at_midnight:
-        days = (
-            datetime.combine(BORN.date() + timedelta(days=1), time(), zone) for zone in (UTC, ZoneInfo(plan.timezone))
-        )
-        first, second = sorted(days)
+        tomorrow, zones = BORN.date() + timedelta(days=1), (UTC, ZoneInfo(plan.timezone))
+        first, second = sorted(datetime.combine(tomorrow, time(), zone) for zone in zones)
         midnight = first if hour.random() < 0.8 else second
         plan = replace(plan, began=midnight.astimezone(UTC) - timedelta(seconds=hour.uniform(0, min(lasts, SOON))))
     weeks = Random(f"weeks/{seed}")
@@ -169,9 +167,8 @@ def _over_weeks(plan: Plan, random: Random, lasts: float) -> Plan:
 def _sale(seed: int, number: int, tills: int, bad: float, pace: float, chains: float) -> Sale:
     random = Random(f"sale/{seed}/{number}")
     manner = drawn(random, MANNERS)
-    sale = Sale(
-        number, random.randrange(tills), random.uniform(0.5, 2 * pace), random.randrange(1, 50_000), manner, bad
-    )
+    till, after, cents = random.randrange(tills), random.uniform(0.5, 2 * pace), random.randrange(1, 50_000)
+    sale = Sale(number, till, after, cents, manner, bad)
     chain = Random(f"chain/{seed}/{number}")
     if manner == "print" or chain.random() >= chains:
         return sale

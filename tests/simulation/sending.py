@@ -278,7 +278,7 @@ class Sender(Part):
     async def post(self, url: str, body: bytes) -> Reply | None:
         """Send a POST to the machine. Return None if no reply arrives."""
         (place, path), began = _parts(url), self.world.now
-        reply = await call_once(self.world.network, self.address, place, PATIENCE, "POST", path, body)
+        reply = await call_once(self.world.network.dial(self.address, place), PATIENCE, "POST", path, body)
         if reply is not None or place[0] == self.world.network.machine:
             self.checks.delivered(self.serial, began, reply)
         self.world.note(self.serial, "posted", reply and reply.status, body)

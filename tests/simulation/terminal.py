@@ -20,7 +20,6 @@ from tests.simulation.chain import PATHS
 from tests.simulation.ends import status_of
 from tests.simulation.habits import drawn, weights
 from tests.simulation.http import Server
-from tests.simulation.network import End
 from tests.simulation.part import new_id, within
 from tests.simulation.sending import Payment, Sender, opposite, sent_under
 
@@ -62,13 +61,13 @@ def _error(code: str, message: str) -> bytes:
 class Terminal(Sender):
     """One terminal, with its payments and print jobs."""
 
-    def __init__(self, world: "World", serial: str, address: str, secure: bool) -> None:
-        super().__init__(world, serial, address)
+    def __init__(self, world: "World", number: int) -> None:
+        super().__init__(world, world.plan.serial(number), f"10.0.1.{number + 1}")
+        self.secure, self.on = number in world.plan.secure, True
         #: The configured address, and the port of the terminal's API.
-        self.home, self.port = address, 6869 if secure else 6868
-        self.secure, self.on = secure, True
+        self.home, self.port = self.address, 6869 if self.secure else 6868
         #: Whether posd finds the terminal by announcements.
-        self.announces = world.plan.announced and not secure
+        self.announces = world.plan.announced and not self.secure
         self.running: Payment | None = None
         self.known: dict[str, Payment] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -92,11 +91,8 @@ class Terminal(Sender):
         self.world.air.announce(self.serial, self.serial, self.address, self.port)
 
     def _listen(self) -> None:
-        self._listening = self.world.network.serve(self.address, self.port, self._connected)
-
-    def _connected(self, end: End) -> None:
         context = terminal_tls() if self.secure else None
-        self.world.spawn("call", Server(end).serve(self._handle, context), f"{self.serial} call")
+        self._listening = self.world.serve((self.address, self.port), self._handle, self.serial, context)
 
     async def power_cycle(self, seconds: float, *, forgets: bool) -> None:
         """Lose the power for a while. The terminal loses running payments. The acquirer keeps its records.

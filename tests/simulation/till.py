@@ -436,8 +436,7 @@ class Till(Part):
     async def _call_once(self, method: str, path: str, *content: Any) -> Reply | None:
         """Call on a new connection. Return None if no reply arrives. `content`: the body, and its type."""
         self._starts(method, path)
-        place, who = self.world.machine.socket("till"), self._credentials
-        reply = await call_once(self.world.network, "till", place, PATIENCE, method, path, *content, credentials=who)
+        reply = await call_once(self._dial(), PATIENCE, method, path, *content)
         if reply is not None:
             self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
             self.checks.reply(path, reply)

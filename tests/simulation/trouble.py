@@ -45,26 +45,21 @@ async def _start_again(world: "World", seconds: float = 0.0) -> None:
 
 
 async def crash(
-    world: "World",
-    fault: "Fault",
-    *,
-    power: bool,
-    operations: int | None = None,
-    away: float | None = None,
-    failing: int | None = None,
+    world: "World", fault: "Fault", *, power: bool, operations: int = 0, away: float | None = None, failing: int = 0
 ) -> None:
     """Kill the daemon at once or in the middle of a disk operation. Start the daemon again after a while.
 
-    `away`: seconds until the restart. None means the duration of the fault. `failing`: number of the sync from this
-    moment that fails. The count of operations begins at that sync.
+    `operations`: number of the disk operation, 0 means at once. `away`: seconds until the restart. None means the
+    duration of the fault. `failing`: number of the sync from this moment that fails, 0 means none. The count of
+    operations begins at that sync.
     """
     async with world.life_lock:
         machine = world.machine
         if not machine.runs:
             return
-        if operations is None:
+        if not operations:
             machine.kill(power=power)
-        elif failing is None:
+        elif not failing:
             machine.kill_at(operations, power=power)
         else:
             machine.disk.on_failure = partial(machine.kill_at, operations, power=power)
@@ -416,9 +411,7 @@ async def _twin(world: "World", fault: "Fault") -> None:
 
     way, name = world.network.way(address), f"twin-{address}"
     way.there = True
-    listening = world.network.serve(
-        address, terminal.port, lambda end: world.spawn("call", Server(end).serve(handle), "twin call")
-    )
+    listening = world.serve((address, terminal.port), handle, "twin")
     world.air.announce(name, terminal.serial, address, terminal.port)
     world.seen("twin", "there")
     await asyncio.sleep(fault.seconds)

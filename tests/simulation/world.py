@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from ssl import SSLContext
 from typing import Any, Final
 
-from tests.simulation.announcements import Air
 from tests.simulation.bank import Bank
 from tests.simulation.checks import Checks
 from tests.simulation.habits import MUTE, MUTE_PROVABLE, Habit, draw
+from tests.simulation.http import Handler, Server
 from tests.simulation.loop import Stuck, VirtualLoop, without_threads
 from tests.simulation.machine import Machine
-from tests.simulation.network import Network, mixed
+from tests.simulation.network import Air, Listening, Network, mixed
 from tests.simulation.part import within
 from tests.simulation.person import Follower, Person
 from tests.simulation.plan import Fault, Plan, Sale
@@ -101,10 +102,7 @@ class World:
         #: Lock during a kill, a stop or a start of the daemon.
         self.life_lock = asyncio.Lock()
         self.machine: Machine
-        self.terminals = [
-            Terminal(self, plan.serial(number), f"10.0.1.{number + 1}", number in plan.secure)
-            for number in range(plan.tills)
-        ]
+        self.terminals = [Terminal(self, number) for number in range(plan.tills)]
         self.tills = [Till(self, number) for number in range(plan.tills)]
         self.person = Person(self)
         #: The follower of the feed's stream, if any.
@@ -182,11 +180,6 @@ class World:
         for way in self.network.ways.values():
             way.raise_up()
 
-    def broke(self, error: BaseException) -> None:
-        """Record an error of the world itself, which makes the run invalid."""
-        self.errors.append(error)
-        self.loop.stop()
-
     def spawn(self, owner: object, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[Any]:
         """Run a part of the world as a task. An error of the task makes the run invalid."""
         task = self.loop.create_task(work, name=name)
@@ -197,7 +190,12 @@ class World:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._parts.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.broke(error)
+            self.errors.append(error)
+            self.loop.stop()
+
+    def serve(self, place: tuple[str, int], handler: Handler, who: str, tls: SSLContext | None = None) -> Listening:
+        """Listen at a host and port. Each connection is a task of its own."""
+        return self.network.serve(place, lambda end: self.spawn("call", Server(end).serve(handler, tls), f"{who} call"))
 
     def cancel(self, owner: object) -> bool:
         """Cancel all tasks of a part. Return whether the part had a task."""
@@ -336,9 +334,8 @@ ca_file = "@HOME@/ca.pem"
         for till in self.tills:
             till.start()
         troubles = asyncio.create_task(self._troubles(), name="troubles")
-        await asyncio.wait(
-            [asyncio.create_task(till.done.wait(), name="done") for till in self.tills], timeout=MOST_SECONDS
-        )
+        sold = [asyncio.create_task(till.done.wait(), name="done") for till in self.tills]
+        await asyncio.wait(sold, timeout=MOST_SECONDS)
         await troubles
         async with self.life_lock:
             pass
@@ -476,7 +473,6 @@ def _text(what: object, home: str) -> str:
         what = what.replace(home.encode(), b"@HOME@")
         if b"fingerprint" in what:  # the size of a certificate varies, because OpenSSL chooses its key
             what = _FINGERPRINT.sub(b"#", what)
-        return hashlib.sha256(what).hexdigest()[:12] + (
-            " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""
-        )
+        shown = " " + what[:300].decode("latin-1") if b"problem" in what[:60] else ""
+        return hashlib.sha256(what).hexdigest()[:12] + shown
     return str(what).replace(home, "@HOME@")

@@ -126,9 +126,8 @@ class Bank:
         """Return the amount that an operation charged, negative if it gave money back. None: posd cannot know."""
         base = truth.base
         family = [truth] if base is None else [truth, base, *self.under(base)]
-        if any(other.doubtful for other in family) or (
-            self.signed and any(other.kind == "capture" for other in family)
-        ):
+        unclear = self.signed and any(other.kind == "capture" for other in family)
+        if unclear or any(other.doubtful for other in family):
             return None
         held = base if truth.kind == "void" and base is not None else truth
         if not truth.charged or held.kind in ("pre-auth", "re-auth"):

@@ -20,12 +20,8 @@ from types import CodeType, FunctionType
 from typing import Any, Final
 
 
-@contextmanager
-def _changed(function: FunctionType, changes: Sequence[Mapping[str, str]]) -> Iterator[None]:
-    """Replace a function for the block, also in modules that have imported the function.
-
-    Raise ValueError if the text is not in the function's source.
-    """
+def _broken(function: FunctionType, changes: Sequence[Mapping[str, str]]) -> CodeType:
+    """Return the changed code of a function. Raise ValueError if the text is not in the function's source."""
     source = textwrap.dedent(inspect.getsource(function))
     for change in changes:
         if source.count(change["old"]) != 1:
@@ -33,16 +29,10 @@ def _changed(function: FunctionType, changes: Sequence[Mapping[str, str]]) -> It
         source = source.replace(change["old"], change["new"])
     names: dict[str, Any] = {}
     exec(compile(source, inspect.getfile(function), "exec"), function.__globals__, names)
-    before, broken = function.__code__, _plain(names[function.__name__]).__code__
-    if unknown := {
-        name for name in _globals(broken) if name not in function.__globals__ and not hasattr(builtins, name)
-    }:
+    broken = _plain(names[function.__name__]).__code__
+    if unknown := {*_globals(broken)}.difference(function.__globals__, dir(builtins)):
         raise ValueError(f"{function.__qualname__} does not know {unknown}")
-    function.__code__ = broken
-    try:
-        yield
-    finally:
-        function.__code__ = before
+    return broken
 
 
 def _globals(code: CodeType) -> Iterator[str]:
@@ -75,5 +65,6 @@ def applied(name: str) -> Iterator[None]:
         for change in BREAKS[name]["changes"]:
             by_function.setdefault(_plain(resolve_name(change["function"])), []).append(change)
         for function, changes in by_function.items():
-            stack.enter_context(_changed(function, changes))
+            stack.callback(setattr, function, "__code__", function.__code__)
+            function.__code__ = _broken(function, changes)  # also for modules that have imported the function
         yield

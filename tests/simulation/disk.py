@@ -83,7 +83,7 @@ class Disk:
             raise ValueError(f"{directory} is reached by way of {directory.resolve()}; name that one")
         self.directory = directory
         #: Function that is called before each operation, with the kind of operation and the file's name. The function
-        #: may set `dead`.
+        #: may call `die`.
         self.on_operation: Callable[[Kind, str], None] | None = None
         #: Whether the disk is full. On a full disk a file cannot be made or lengthened, and statvfs reports no free
         #: space.
@@ -97,7 +97,8 @@ class Disk:
         self._failures: dict[Kind, int] = {}
         #: Function that is called when a fault refuses an operation.
         self.on_failure: Callable[[], None] | None = None
-        self._dead = False
+        #: Whether the process has been killed. Operations of a killed process have no effect.
+        self.dead = False
         self._left: dict[str, tuple[bytes, os.stat_result]] = {}  # the content of files when the process died
         self._names = platter.Names[File]()
         self._inodes: dict[int, File] = {}
@@ -135,12 +136,10 @@ class Disk:
 
     def refusal(self, kind: Kind, name: str, grows: bool = False) -> int:
         """Return the `errno` of a refused operation, or 0. `on_failure` is called before a refusal."""
-        if self._dead:
-            return _EIO
-        if self.on_operation is not None:
+        if self.on_operation is not None and not self.dead:
             self.on_operation(kind, name)
-            if self.dead:
-                return _EIO
+        if self.dead:
+            return _EIO
         if kind in self._failures:
             self._failures[kind] -= 1
             if not self._failures[kind]:
@@ -164,7 +163,7 @@ class Disk:
     def find(self, name: str) -> File | None:
         """Return the file of that name, or None. Record the file if its creation was not recorded."""
         file = self._names.live.get(name)
-        if self._dead:
+        if self.dead:
             return file
         try:
             found = os.lstat(self._prefix + name)
@@ -236,7 +235,7 @@ class Disk:
         """Make a file's changes durable. Return the `errno` of a refusal, or 0."""
         if not (refused := self.refusal("sync", file.name)):
             file.sync()
-        elif not self._dead:
+        elif not self.dead:
             file.certain, file.whole = bytearray(file.torn(self._random)), False
             file.unsynced.clear()
         return refused
@@ -249,23 +248,16 @@ class Disk:
 
     # Crashes.
 
-    @property
-    def dead(self) -> bool:
-        """Whether the process has been killed. Operations of a killed process have no effect."""
-        return self._dead
-
-    @dead.setter
-    def dead(self, dead: bool) -> None:
-        if dead and not self._dead:
-            self._dead = True  # the process was killed before the operation
+    def die(self) -> None:
+        """Kill the process. Its later operations have no effect."""
+        if not self.dead:
+            self.dead = True  # the process was killed before the operation
             self._left = self._read()
             self._complete()
-        elif not dead:
-            self._dead = False
 
     def crash(self, power: bool) -> None:
         """Write the files that a kill or a power cut leaves, as new files. The daemon must have ended."""
-        self.dead = True
+        self.die()
         if power:
             # the durable changes and some later changes
             names = sorted(self._names.torn(self._random).items())
@@ -278,7 +270,7 @@ class Disk:
                 file.inode = self._inode(name)
             self._inodes = {file.inode: file for file in self._names.live.values()}
         self._left = {}
-        self._dead = False
+        self.dead = False
         for pointer, opened in self._vfs.files.items():
             self._vfs.files[pointer] = File(opened.name)  # the descriptor's file has been unlinked
         self._tell_raised()

@@ -483,8 +483,7 @@ def _ids(db: sqlite3.Connection, where: str = "") -> set[str]:
 def _stored(db: sqlite3.Connection) -> tuple[dict[str, set[bytes]], set[str]]:
     """Return the stored bodies of each id, and the ids that retention has removed."""
     bodies: dict[str, set[bytes]] = defaultdict(set)
-    for identity, body in db.execute(
-        "SELECT client_transaction_id, body FROM events UNION ALL SELECT subject, body FROM quarantine"
-    ):
+    every = "SELECT client_transaction_id, body FROM events UNION ALL SELECT subject, body FROM quarantine"
+    for identity, body in db.execute(every):
         bodies[identity].add(bytes(body))
     return bodies, {identity for (identity,) in db.execute("SELECT client_transaction_id FROM pruned_transactions")}

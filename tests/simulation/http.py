@@ -7,7 +7,7 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from ssl import SSLContext
 from typing import Any
 
@@ -59,16 +59,12 @@ class Client:
 
 async def call_once(connect: Awaitable[End], seconds: float, *request: Any) -> Reply | None:
     """Call on a new connection. Return None if no reply arrives within the seconds. `request`: arguments of a call."""
-    client = None
     try:
         async with asyncio.timeout(seconds):
-            client = Client(await connect)
-            return await client.call(*request)
+            with closing(await connect) as end:
+                return await Client(end).call(*request)
     except OSError:
         return None
-    finally:
-        if client is not None:
-            client.end.close()
 
 
 class Stream(Client):

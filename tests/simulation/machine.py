@@ -316,7 +316,8 @@ class Machine:
         if self._killing:
             return
         # The running code continues to its end, but has no effect.
-        self._killing, self._kill_in, self.disk.dead = True, 0, True
+        self._killing, self._kill_in = True, 0
+        self.disk.die()
         self.network.mute(self.life)
         # this callback comes before all other callbacks
         self.loop._ready.appendleft(asyncio.Handle(self._end, (), self.loop, OUTSIDE))

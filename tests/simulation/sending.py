@@ -6,6 +6,7 @@ The habit of each payment decides which events are lost, late, damaged or forged
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
@@ -261,19 +262,14 @@ class Sender(Part):
         await asyncio.gather(*(self._pour(payment, events) for _ in range(HUGE_CONNECTIONS)))
 
     async def _pour(self, payment: Payment, events: Iterator[bytes]) -> None:
-        (place, path), client = _parts(payment.url), None
-        try:
-            client = Client(await self.world.network.dial(self.address, place))
+        place, path = _parts(payment.url)
+        with suppress(OSError), closing(await self.world.network.dial(self.address, place)) as end:
+            client = Client(end)
             for event in events:
                 began = self.world.now
                 async with asyncio.timeout(PATIENCE):
                     reply = await client.call("POST", path, event)
                 self.checks.event(payment, event, reply, began)
-        except OSError:
-            return
-        finally:
-            if client is not None:
-                client.end.close()
 
     async def post(self, url: str, body: bytes) -> Reply | None:
         """Send a POST to the machine. Return None if no reply arrives."""

@@ -80,8 +80,9 @@ def _text(what: object) -> str:
 
 
 _STATED: Final = ("event", "search", "operator")
-#: Result -> kinds of the last evidence that the result can have.
-_OUTCOMES: Final = dict.fromkeys(Result, _STATED) | {Result.NOT_STARTED: ("refusal", "unsent", "search", "operator")}
+_EVIDENCE: Final = dict.fromkeys(Result, _STATED) | {Result.NOT_STARTED: ("refusal", "unsent", "search", "operator")}
+#: Each result, with each kind of the last evidence that it can have.
+OUTCOMES: Final = [f"{result} {kind}" for result, kinds in _EVIDENCE.items() for kind in kinds]
 #: Prefixes of the log events of other processes.
 OF_OTHERS: Final = ("relay.", "collect.", "metrics.not_served")
 #: Warnings and errors that the daemon can log.
@@ -101,11 +102,7 @@ KNOWN: Final[tuple[tuple[str, str, Collection[str]], ...]] = (
     ("event-answer", "posd's reply to an event", ("200", "400", "403", "413", "503")),
     ("phase", "phase in a payment document", tuple(Phase)),
     ("next_step", "next_step in a payment document", tuple(NextStep)),
-    (
-        "outcome",
-        "outcome that a till receives, with the last evidence",
-        [f"{result} {evidence}" for result, kinds in _OUTCOMES.items() for evidence in kinds],
-    ),
+    ("outcome", "outcome that a till receives, with the last evidence", OUTCOMES),
     ("evidence", "evidence of an outcome", tuple(EvidenceKind)),
     ("attention", "attention of a payment", tuple(AttentionCode)),
     ("print-attention", "attention of a print job", tuple(PrintAttentionCode)),

@@ -99,7 +99,7 @@ def kill_before(disk: Disk, number: int) -> None:
 
     def look(_kind: str, _name: str) -> None:
         if next(operations) == number:
-            disk.dead = True
+            disk.die()
 
     disk.on_operation = look
 
@@ -237,7 +237,7 @@ def test_a_dead_process_changes_nothing(disk: Disk) -> None:
         db.execute("BEGIN IMMEDIATE")
         db.execute("INSERT INTO t VALUES (1, 'b')")
         descriptor = os.open(lines, os.O_RDONLY)
-        disk.dead = True
+        disk.die()
         buffered.write(b"two")
         with pytest.raises(sqlite3.OperationalError):
             db.execute("COMMIT")

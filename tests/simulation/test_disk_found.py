@@ -29,7 +29,7 @@ def write(db: sqlite3.Connection, number: int) -> None:
 
 def assert_kept(disk: Disk, *numbers: int) -> None:
     """Cut the power, start again, and check the rows."""
-    disk.dead = True
+    disk.die()
     disk.crash(power=True)
     with closing(open_database(disk.directory / "posd.db")) as db:
         for number in numbers:
@@ -46,7 +46,7 @@ def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: 
             disk.fail_after(1, "sync")
             with pytest.raises(sqlite3.OperationalError):
                 write(db, 2)
-            disk.dead = True  # this power cut comes before posd can open the database again
+            disk.die()  # this power cut comes before posd can open the database again
         disk.crash(power=False)
         with closing(connect_reader(path)) as reader:
             if read:
@@ -54,7 +54,7 @@ def test_a_start_writes_no_commits_behind_the_remains_of_a_failed_sync(disk_of: 
                 reader.execute("SELECT count(*) FROM t1").fetchone()
             with closing(open_database(path)) as db:
                 write(db, 3)
-                disk.dead = True
+                disk.die()
         assert_kept(disk, 1, 3)
 
 
@@ -68,7 +68,7 @@ def test_a_start_that_cannot_rewrite_the_log_leaves_the_database_file_unchanged(
         disk.fail_after(3, "sync")  # this power cut comes after the syncs of the new WAL's header and name
         with pytest.raises(sqlite3.OperationalError):
             db.execute("UPDATE t1 SET b = 'x'")
-        disk.dead = True
+        disk.die()
     disk.crash(power=False)
     before = path.read_bytes()
     disk.fail_after(1, "sync")
@@ -88,7 +88,7 @@ def test_a_refused_commit_does_not_come_back_when_the_database_is_opened_again(d
         with pytest.raises(sqlite3.OperationalError):
             write(db, 2)
         with closing(connect_again(path)):
-            disk.dead = True
+            disk.die()
     disk.crash(power=False)
     with closing(open_database(path)) as db, pytest.raises(sqlite3.OperationalError, match="no such table: t2"):
         db.execute("SELECT b FROM t2")
@@ -112,7 +112,7 @@ def test_the_name_of_the_log_is_durable_before_the_first_commit(disk_of: MakeDis
         with closing(open_database(disk.directory / "posd.db")) as db:
             disk.fail_after(2, "sync")  # the third sync is the sync of the folder, and SQLite ignores its failure
             write(db, 1)
-            disk.dead = True
+            disk.die()
         assert_kept(disk, 1)
 
 
@@ -133,7 +133,7 @@ def test_a_power_cut_does_not_bring_back_an_older_witness(disk_of: MakeDisk) -> 
         witness, loop = WitnessFile(path), VirtualLoop(Network(seed))
         loop.run_until_complete(witness.open(write_anew))
         loop.close()
-        disk.dead = True
+        disk.die()
         witness.close(b"")
         disk.crash(power=True)
         assert path.read_bytes() == b"of the database that was restored\n"

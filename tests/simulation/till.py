@@ -384,8 +384,7 @@ class Till(Part):
             if reply.status == 202:
                 self.checks.print_waits(identity, self.serial)
                 codes = {item["code"] for item in reply.json["attention"]}
-                for code in codes:
-                    self.seen("print-attention", code)
+                self.seen("print-attention", *codes)
                 if codes & {"print_stuck", "in_doubt"}:
                     return "left"
             await asyncio.sleep(1.0)

@@ -284,7 +284,7 @@ class World:
         machine, self.until_failure = self.machine, False
         machine.disk.on_operation = None
         if machine.runs:
-            machine.disk.dead = True
+            machine.disk.die()
             machine.end_quietly()
             machine.disk.crash(power=False)
         for task in asyncio.all_tasks(self.loop):

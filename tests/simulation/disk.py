@@ -38,7 +38,6 @@ BLOCK, DISK_BYTES, FREE_BYTES, _FILES = 4096, 16 << 30, 8 << 30, 1 << 20
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_EIO, _ENOSPC = errno.EIO, errno.ENOSPC
 
 # The original functions of `os`. An active disk replaces these functions.
 _open, _write, _unlink, _replace = os.open, os.write, os.unlink, os.replace
@@ -139,15 +138,15 @@ class Disk:
         if self.on_operation is not None and not self.dead:
             self.on_operation(kind, name)
         if self.dead:
-            return _EIO
+            return errno.EIO
         if kind in self._failures:
             self._failures[kind] -= 1
             if not self._failures[kind]:
                 del self._failures[kind]
                 if self.on_failure is not None:
                     self.on_failure()
-                return _EIO
-        return _ENOSPC if grows and self.full else 0
+                return errno.EIO
+        return errno.ENOSPC if grows and self.full else 0
 
     # Completed operations.
 

@@ -20,15 +20,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from zeroconf.asyncio import AsyncServiceInfo
 
 from posd.terminals.discovery import Discovery
-from tests.simulation.loop import LIFE, OUTSIDE
-
-if TYPE_CHECKING:
-    from tests.simulation.loop import VirtualLoop
+from tests.simulation.loop import LIFE, OUTSIDE, VirtualLoop
 
 #: Service that the terminals announce.
 SERVICE: Final = "_card-terminal._tcp.local."
@@ -410,7 +407,7 @@ class Listening(Socket):
 class Network:
     """All listeners, and the ways to all hosts. `machine` is the machine's address."""
 
-    loop: "VirtualLoop"
+    loop: VirtualLoop
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

@@ -14,11 +14,10 @@ from zoneinfo import ZoneInfo
 from posd.clock.rules import Kernel
 from posd.storage import StoreError
 from tests.simulation.http import Server
-from tests.simulation.network import Way
+from tests.simulation.network import End, Way
 from tests.simulation.part import within
 
 if TYPE_CHECKING:
-    from tests.simulation.network import End
     from tests.simulation.plan import Fault
     from tests.simulation.terminal import Terminal
     from tests.simulation.world import World
@@ -328,7 +327,7 @@ async def _reload(world: "World", fault: "Fault") -> None:
 
 async def _connect(
     world: "World", origin: str, place: Any, count: int, said: Sequence[bytes], *, reads: bool = True
-) -> list["End"]:
+) -> list[End]:
     """Open connections, and write a text on each."""
     ends = []
     for number in range(count):

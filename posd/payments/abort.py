@@ -65,7 +65,7 @@ class Aborts(RecordService):
         return after
 
     def possible(self, transaction: Transaction) -> bool:
-        """Whether the transaction's state, and the profile for its operation type, allow an abort."""
+        """Whether the transaction's state allows an abort, and the profile allows it for this operation type."""
         if not transaction.abortable:
             return False
         terminal = self._fleet.get(transaction.terminal)
@@ -86,7 +86,7 @@ class Aborts(RecordService):
         try:
             return await self._call(client_transaction_id, request)
         except Problem:
-            # The transaction may have ended during this call, and an open call keeps the lease. So free the terminal.
+            # If the transaction ended during this call, the open call kept the lease. So free the terminal here.
             with suppress(StorageUnavailable, CommitUncertain):
                 await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
             raise

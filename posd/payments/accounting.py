@@ -28,9 +28,9 @@ from posd.storage.batch import RecordedChange
 #
 # Unknown values are shown separately and never guessed. `posd.payments.counting` computes the effect of an operation.
 
-#: Bounds of a plausible time in a final event: from the till's request to the outcome, with the tolerance
-#: `CLOCKS_DIFFER` at both ends, and at most `LONGEST_PAYMENT` after the request. If the time in the event is not
-#: plausible, the report uses the time of the request.
+#: A time in a final event is plausible if it is between the till's request and the outcome, with the tolerance
+#: `CLOCKS_DIFFER` at both ends. It must also be at most `LONGEST_PAYMENT` after the request. Otherwise the report uses
+#: the time of the request.
 CLOCKS_DIFFER = timedelta(hours=1)
 LONGEST_PAYMENT = timedelta(days=2)
 #: Value of `kind` for a row that corrects an earlier shift.
@@ -60,7 +60,7 @@ class RowContext(msgspec.Struct, frozen=True):
 
 
 def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowContext) -> ReportPayment:
-    """Return the report's row of a transaction in its present state."""
+    """Return the row of a transaction in the report, from its present state."""
     outcome, facts = transaction.outcome, operation_of(transaction)
     final = read_final_event(db, transaction)
     original = chains.read_original(db, transaction)
@@ -114,7 +114,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
 
 
 def as_counted(row: ReportPayment, amount: Decimal, currency: str | None) -> ReportPayment:
-    """Return a row that counts this amount in this currency, even if the payment has another state.
+    """Return the row with this amount and currency, as a row in the totals.
 
     The report of a shift needs this for corrections, and for payments that have changed since the close of the shift.
     """
@@ -270,10 +270,10 @@ class FeedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def feed_outcome(db: sqlite3.Connection, change: RecordedChange, *, metadata: bool) -> FeedOutcome | None:
-    """Return the outcome in a change of the feed. Return None without one, or if retention removed the payment.
+    """Return the outcome that a change of the feed reports.
 
-    It is the outcome at the time of the change, even if a later change corrected it. `metadata`: whether to include
-    the till's metadata.
+    Return None if the change has no outcome, or if retention removed the payment. If a later change corrected the
+    outcome, return the earlier one. `metadata`: whether to include the till's metadata.
     """
     if change.kind != "transaction" or change.result is None:
         return None
@@ -305,7 +305,7 @@ def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> Transa
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None
-    except NotAnEvent:  # an element of a paged search may have its state in a member that events do not have
+    except NotAnEvent:  # an element from a page may have its state in a member that no event has
         return None
 
 
@@ -319,11 +319,11 @@ def currency_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 
 
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
-    """Return the newest outcome with the change's result that was decided by the time of the change.
+    """Return the outcome that a payment had after a change: the newest one with that result up to that time.
 
-    If the clock was set back, there may be no such outcome. Then return the newest outcome with that result.
+    If the clock was set back, there may be none up to that time. Then return the newest outcome with that result.
     """
-    newest = transaction.outcome or transaction.withdrawn  # a reopened payment has only the withdrawn outcome
+    newest = transaction.outcome or transaction.withdrawn  # after a reopening, only `withdrawn` is set
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]
     return next((outcome for outcome in of_result if outcome.decided_at <= change.at), next(iter(of_result), None))
 

@@ -46,7 +46,7 @@ def read_amount(given: Mapping[str, object], rules: AmountsConfig) -> tuple[byte
 
 
 def unfit(amount: bytes, unit: AmountUnit, decimals: int) -> list[RequestFault]:
-    """Return a fault for each member of a stored amount with too many decimal places for the unit or the currency."""
+    """Return the faults of a stored amount: members with too many decimal places for the unit or the currency."""
     most = min(MOST_DIGITS[unit], decimals)
     because = (
         f"amount_unit of this terminal is {unit}"

@@ -43,8 +43,8 @@ CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: Names of the members of an error, and of an object around an error. A reply with another member may contain more
-#: about the payment, so it is not judged by the error alone.
+#: Names of the members of an error, and of an object around an error. If a reply has any
+#: other member, that member may say more about the payment. So posd does not judge such a reply by its error alone.
 _ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
 _ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
 #: Largest number of objects around an error in a reply.
@@ -405,7 +405,7 @@ def _event(element: str, paged: bool) -> TransactionEvent | NotAnEvent:
     try:
         return read_element(element.encode(), paged=paged)
     except NotAnEvent as error:
-        return error.alone()  # without its cause, which would keep the whole reply in memory
+        return error.alone()  # omit the exception's cause: it would keep the whole reply in memory
 
 
 def _elements(body: bytes, pointer: str, *, paged: bool) -> list[bytes]:

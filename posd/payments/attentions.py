@@ -62,7 +62,7 @@ async def _until_stored(work: Callable[[], Awaitable[None]], **about: str) -> No
 
 
 class AddressChanges(RecordService):
-    """Keeper of the attention of payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
+    """Attention `address_changed` of payments whose callbacks cannot arrive. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts, interfaces: Interfaces) -> None:
         super().__init__(parts)
@@ -119,7 +119,7 @@ class AddressChanges(RecordService):
 
 
 class IdentityConflicts(RecordService):
-    """Keeper of the attention of open payments during an identity conflict. Run `run` as a task; cancel it to stop."""
+    """Attention `identity_conflict` of open payments during a conflict. Run `run` as a task; cancel it to stop."""
 
     def __init__(self, parts: ServiceParts) -> None:
         super().__init__(parts)
@@ -129,7 +129,7 @@ class IdentityConflicts(RecordService):
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Raise and clear the attentions of open payments of the queued terminals, until cancelled."""
+        """For each queued terminal, raise and clear the attention of its open payments. Run until cancelled."""
         found = await self._store.read(rows.open_ones)
         self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
         while True:
@@ -138,7 +138,7 @@ class IdentityConflicts(RecordService):
             self._wake.clear()
 
     def probed(self, terminal: str) -> None:
-        """Queue a terminal after a probe, or after a conflict of it began or ended."""
+        """Queue a terminal after a probe, or after its identity conflict began or ended."""
         if terminal in self._marked or terminal in self._kept or self._fleet.conflict(terminal) is not None:
             self._looked[terminal] = None
             self._wake.set()
@@ -169,7 +169,7 @@ class IdentityConflicts(RecordService):
     async def _mark(self) -> None:
         while self._looked:
             terminal = next(iter(self._looked))
-            del self._looked[terminal]  # before the await, because a change during it must be checked again
+            del self._looked[terminal]  # first, so that a change during the next step queues it again
             try:
                 await self._mark_payments_of(terminal)
             except (StorageUnavailable, CommitUncertain):

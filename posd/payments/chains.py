@@ -25,9 +25,9 @@ from posd.records.model import Phase
 from posd.records.service import CallsInFlight
 from posd.storage.batch import WriteTransaction
 
-# A reference comes from the acquirer, and several payments can have the same reference. A reference links a transaction
-# to a payment only if no other payment has it, or no other payment on the same terminal. A transaction with
-# `derives_from` is linked by that id only.
+# A reference comes from the acquirer, and several payments can have the same reference. A transaction that was sent
+# with a reference belongs to the payment that has it. If several payments have it, the transaction belongs to the one
+# on its own terminal, if there is exactly one. A transaction with `derives_from` is linked by that id only.
 
 #: SQL condition for the transactions that were sent with a reference and have no `derives_from`. `IS NOT NULL` lets
 #: SQLite use the index.
@@ -37,8 +37,8 @@ _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT
 def with_reference(db: sqlite3.Connection, reference: str, terminal: str | None) -> Transaction | list[str] | None:
     """Return the transaction that was approved with a reference, or None.
 
-    If several have the reference, return the only one on that terminal. If that is ambiguous too, return the ids of the
-    two oldest.
+    If several have it, return the one on that terminal. If there is not exactly one on that terminal, return the ids of
+    the two oldest.
     """
     found = list(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 2", (reference,)))
     if len(found) < 2:
@@ -65,8 +65,7 @@ def named(db: sqlite3.Connection, original: str | None, reference: str | None) -
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
     """Return the ids of the transactions that derive from a transaction, oldest first.
 
-    The result includes transactions that were sent with the reference of this transaction before the database had this
-    transaction.
+    A transaction may have been sent with this one's reference while the database did not have this one. It is included.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
@@ -153,7 +152,7 @@ class ChainLinks:
         return found | sent
 
     def members(self, original: Transaction | None, reference: str | None = None) -> dict[int, Transaction]:
-        """Return the transactions that derive from an original and from its re-authorizations, by rowid, oldest first.
+        """Return rowid -> transaction, oldest first, for all that derive from an original or its re-authorizations.
 
         If the original is unknown, return the transactions sent with the reference, and those that derive from them.
         """
@@ -163,7 +162,7 @@ class ChainLinks:
         else:
             found |= self.derived(original)
             if original.type is OperationType.RE_AUTH and original.transaction_reference and not original.derives_from:
-                # Transactions sent with the same reference derive from its pre-authorization, which the database lacks.
+                # The database lacks the pre-authorization. Transactions with the same reference derive from it too.
                 found |= self._sent_under(original.transaction_reference.upper())
         known: dict[int, Transaction] = {}
         while waiting := found.keys() - known.keys():
@@ -216,7 +215,7 @@ class ChainLinks:
     def _giver(self, reference: str, terminal: str) -> str | None:
         """Return the id of the payment with a reference.
 
-        If several have the reference, return the only one on that terminal. Return None if there is none.
+        If several have it, return the one on that terminal. Return None if there is not exactly one.
         """
         found = self._given(reference)
         ids = next(iter(found.values())) if len(found) == 1 else found.get(terminal, [])
@@ -259,7 +258,7 @@ class ChainLinks:
 def place(
     unit: WriteTransaction, transaction: Transaction, zone: tzinfo, amounts: AmountsConfig
 ) -> tuple[Transaction, frozenset[str]]:
-    """Return the transaction with the reference to send and the id of its original, and the ids of its chain.
+    """Add the reference to send and the original's id to a transaction. Return it, and the ids of its chain.
 
     Raise Problem unknown_original, already_derived, chain_conflict or amount_exceeds; then nothing is sent.
     """
@@ -293,7 +292,7 @@ def _place(
     if (exceeds := excess(placed, original, beside, amounts)) is not None:
         raise exceeds
     if kind is OperationType.VOID and original.outcome is not None and original.type is not OperationType.RE_AUTH:
-        # For a void of a re-authorization the day is unknown: its pre-authorization can be of another day.
+        # For a void of a re-authorization the day stays unknown: the pre-authorization may be from an earlier day.
         until = _same_day_until(unit, original, original.outcome, zone)
         placed = msgspec.structs.replace(placed, same_day_until=until)
     return placed, ids
@@ -457,8 +456,8 @@ def refuse_busy(
 ) -> None:
     """Raise Problem if another transaction holds the terminal and is open, or has an open call.
 
-    `has_left`: returns whether a reload of the configuration removed a serial, or gave it another address. A device
-    that had this serial may still run a payment, and can be the device that the new transaction is for.
+    `has_left`: returns whether a reload of the configuration removed a serial, or gave it another address. The same
+    device can have a new serial in the configuration, and still run a payment that was started under the old one.
     """
     for serial, identity in rows.leases(unit.db).items():
         own = serial == transaction.terminal

@@ -180,7 +180,7 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return the facts of an original. `members`: transactions that derived from it before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # the effect of a reversal of a reversal is unknown
+    took = approved(standing) and original.type not in REVERSING  # what a reversal of a reversal moves is unknown
     facts = Original(original.type, effect(operation_of(standing), None).amount if took else None)
     for tip in found[POST_TIP]:
         moved = effect(operation_of(tip), facts).counted or ZERO
@@ -278,9 +278,9 @@ def _excess_of_capture(
 def _excess_of_void(
     asked_for: Transaction, original: Transaction, done: Approved, rules: AmountsConfig
 ) -> Problem | None:
-    """Return the problem of a void whose amount is not the whole charge, with or without later tips.
+    """Return the problem of a void if its amount is neither the charge nor the charge with its later tips.
 
-    The configuration can allow a part of the charge.
+    The configuration can allow a smaller amount.
     """
     standing, tips = reserving(original, done), done[POST_TIP]
     own = charged(standing)

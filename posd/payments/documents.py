@@ -187,8 +187,7 @@ class SilentLine(Line, frozen=True, kw_only=True):
     seconds: Annotated[float, Meta(description="duration of the silence")]
 
 
-#: Types of the lines, in the order of the API's description. Most have those fields of their journal entry that have a
-#: description.
+#: Types of the lines, in the order of the API's description. `line_of` makes most of them from the journal entries.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     EventLine,

@@ -67,7 +67,7 @@ class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_fie
 class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
     """The abort has ended.
 
-    `reads_errors`: whether the recording version of posd evaluated errors in replies (see `judge_abort`).
+    `reads_errors`: False if a version of posd that ignored errors in replies recorded this (see `judge_abort`).
     """
 
     attempt: Attempt

@@ -213,13 +213,13 @@ StandingOf = Callable[[sqlite3.Connection, str], TransactionStanding]
 
 @dataclass(eq=False)
 class _EventReader:
-    """Position of an event stream in the events of its payment."""
+    """Reader of a payment's events for one stream. `after`: seq of the last event that the client has."""
 
     context: streams.CallContext
     identity: str
     standing_of: StandingOf
     after: int
-    looked: bool = False  # a batch was read, so `after` is checked
+    looked: bool = False  # a batch was read, so `after` is known to be valid
     told: State | None = None  # the last state sent
 
     async def read(self) -> streams.MessageBatch:
@@ -278,7 +278,7 @@ def _unknown(after: int) -> streams.Notice:
 #: Bounds of the histogram of the time until the terminal acknowledged a start, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-#: Added to the time until a grace ends, because the beginning of a doubt is recorded in whole milliseconds.
+#: Added to the time until a grace ends. The stored start of a doubt is cut to whole milliseconds.
 AFTER_THE_GRACE = timedelta(milliseconds=1)
 
 
@@ -523,9 +523,9 @@ class TransactionCalls:
     def _again(self, transaction: model.Transaction, now: datetime) -> float | None:
         """Return the seconds after which the shown state may change without a change of the transaction, or None.
 
-        The next step changes when the grace of a doubt ends (`first_event_grace_seconds`), or when the customer must
-        have left. Missing proofs change with the terminal and the configuration, so they are read again at each
-        heartbeat.
+        The next step changes when the grace of a doubt ends (`first_event_grace_seconds`), or after `LONG_WAIT`, when
+        no customer waits any more. Missing proofs depend on the terminal and the configuration, so they are read again
+        at each heartbeat.
         """
         if transaction.phase is Phase.IN_DOUBT:
             left = model.grace_left(transaction, now, self._grace)
@@ -553,7 +553,7 @@ def approvals(*shown: Transaction | TransactionOutcome | None) -> list[str]:
 
 
 def _ended(change: RecordedChange) -> bool:
-    """Whether a transaction has an outcome after a change. Before that, waiting calls need not read the database."""
+    """Whether a transaction has an outcome after a change. Without one, a waiting call need not read the database."""
     return change.result is not None
 
 

@@ -85,7 +85,7 @@ def _read(body: bytes) -> TransactionEvent | NotAnEvent:
     try:
         return read_event(body)
     except NotAnEvent as error:
-        return error.alone()  # without its cause, which would keep the body in memory
+        return error.alone()  # omit the exception's cause: it would keep the body in memory
 
 
 def _event(reading: TransactionEvent | NotAnEvent) -> TransactionEvent:
@@ -144,7 +144,7 @@ class Inbox(RecordService):
             return self.callbacks.not_stored(client_transaction_id, error)
         crash_point("event.committed")
         self.callbacks.committed(client_transaction_id, came, receipt)
-        # An event can have the serial of another terminal than that asked. The other terminal must not be updated.
+        # An event can have the serial of another terminal than the asked one. Then neither terminal is updated.
         own = event is not None and event.serial_number == receipt.terminal and receipt.updates_terminal
         if event is not None and own and receipt.reason is None:
             self._fleet.heard_from(event.serial_number, iso(came.at), brand=event.brand, model=event.model)
@@ -172,8 +172,8 @@ class Inbox(RecordService):
     async def broke_off(self, client_transaction_id: str) -> None:
         """Record that the connection of an authentic callback broke before the body was complete.
 
-        Such a callback proves that a terminal has the request. So it is recorded only on payments that could otherwise
-        be proved never started. The terminal sends the event again.
+        Such a callback proves that a terminal has the request. So posd records it on a payment that is starting or in
+        doubt, and cannot conclude later that this payment never started. The terminal sends the event again.
         """
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
@@ -334,7 +334,7 @@ def _sender(transaction: Transaction) -> str:
 
 
 def _settled(transaction: Transaction) -> bool:
-    """Whether another unusable callback would change only the reason in the attention, so it is not recorded."""
+    """Whether another unusable callback need not be recorded, because it would change only an attention's reason."""
     outcome, attended = transaction.outcome, transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
     return attended and transaction.heard and (outcome is None or outcome.stated_by_terminal)
 
@@ -347,7 +347,7 @@ def _refused(error: NotAnEvent | RefusedBody) -> RefusedBody:
 
 def _usable(event: TransactionEvent, client_transaction_id: str) -> TransactionEvent:
     """Return the event if it belongs to this transaction. Raise RefusedBody."""
-    ours = event.client_transaction_id in (client_transaction_id, "")  # empty: unreadable
+    ours = event.client_transaction_id in (client_transaction_id, "")  # empty if unreadable
     if (refused := refusal(another=None if ours else "client_transaction_id")) is not None:
         raise refused
     return event

@@ -49,7 +49,7 @@ def entries(db: sqlite3.Connection, client_transaction_id: str) -> Iterator[Jour
 
 
 def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
-    """Return the ids of payments that operators resolved since a moment, newest first."""
+    """Return the ids of payments that operators resolved at `since` or later, newest first."""
     found = []
     for identity, at, entry in db.execute("SELECT client_transaction_id, at, entry FROM journal ORDER BY seq DESC"):
         if at < since:
@@ -60,7 +60,7 @@ def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
 
 
 def last_incomplete_rowid(db: sqlite3.Connection) -> int:
-    """Return the rowid of the last payment from before the journal. Payments up to it have an incomplete journal."""
+    """Return the rowid of the last payment from a version without journals. Journals up to it are incomplete."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()
     return int(row[0])
 
@@ -75,7 +75,7 @@ def last_incomplete_rowid(db: sqlite3.Connection) -> int:
 #: Size of a block. Nearly all payments have four or five events. To find a repeated event, all events of the block are
 #: read.
 BLOCK = 64
-#: Value of `NEWEST` for a block without a free number: it is full, or other rows may have used its next numbers.
+#: Value of `NEWEST` for a block without a free number: it is full, or other events may have its next numbers.
 CLOSED = -1
 #: SQL: the newest number in the block of a transaction `t`, `CLOSED`, or NULL if the transaction has no block.
 NEWEST = (
@@ -142,7 +142,7 @@ def append_event(
 
 
 def _next(db: sqlite3.Connection, client_transaction_id: str, newest: int | None) -> tuple[int, int | None]:
-    """Return the number for the next event of a transaction, and the value of `together` for its row."""
+    """Return the number for the next event of a transaction, and 1 if the number is in its block, else None."""
     if newest == CLOSED:
         scatter(db, client_transaction_id)
     elif newest is not None:

@@ -29,7 +29,7 @@ _COUNTED = (50, 5000)
 ROW_BYTES = 2048
 #: Number of transactions that are added to the totals in one step. A step blocks other reads for about a millisecond.
 _STEP = 50
-#: Number of transactions that can be added to the totals in the time of one look-up of an original.
+#: Cost of one look-up of an original: it takes as long as the addition of this number of transactions.
 _ORIGINAL = 10
 
 
@@ -188,7 +188,7 @@ def _walks(db: sqlite3.Connection, page: TransactionQuery) -> Iterator[tuple[Ind
 
 
 def _shortest(db: sqlite3.Connection, ways: Sequence[Way]) -> Way:
-    """Return the scans with the fewest entries together, or the first scans if all have many."""
+    """Return the scans with the fewest entries together, or the first ones if all exceed the limits."""
     for most in _COUNTED if len(ways) > 1 else ():
         counts = [sum(rows.count(db, walk, most) for walk in way) for way in ways]
         if min(counts) < most:

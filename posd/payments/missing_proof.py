@@ -114,7 +114,7 @@ class ProofContext(msgspec.Struct, frozen=True):
     """Values for the texts about missing conditions.
 
     `settle`: see condition 5. `probes`: whether posd sends aborts by itself. `abortable`: whether an abort may be sent.
-    `control`: a payment that ended at the acquirer, on which posd tries the search; None if there is none.
+    `control`: a payment that the acquirer decided; posd tries the search on it. None if there is none.
     """
 
     identity: str

@@ -218,7 +218,7 @@ class NextStep(StrEnum):
 #: Time after which no customer waits at the terminal, and no terminal repeats an event (terminal API, Delivery).
 LONG_WAIT = timedelta(minutes=15)
 
-#: Attentions of an open payment that may mean that the terminal never reports its end.
+#: Attentions of an open payment. With one of them, the terminal may never report the end.
 SILENCES = frozenset({AttentionCode.STALLED, AttentionCode.NO_CALLBACK, AttentionCode.ADDRESS_CHANGED})
 
 #: Attentions that an operator has to acknowledge before the till may treat the payment as finished.
@@ -229,7 +229,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     """One operation on one terminal.
 
     `amount`, `metadata` and `options` are JSON objects. The last two are verbatim from the till. Numbers in `amount`
-    are exact decimals. `type` is None only for an orphan whose type no event has given. `heard`: an acknowledgement, an
+    are exact decimals. `type` is None only for an orphan, until an event has its type. `heard`: an acknowledgement, an
     event, a search hit or any other callback has arrived.
     """
 
@@ -248,7 +248,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     answer_unit: AmountUnit | None = "main"  # unit of the amounts that the terminal sends; None if unknown
     callback_host: str | None = None  # address of this machine in its callback URL; None if configured
     callback_lost: bool = False  # this machine lost that address; stays set if an operator closes the attention
-    mismatched: bool = False  # another terminal than that asked replied; stays set if an operator closes the attention
+    mismatched: bool = False  # another terminal than the asked one replied; stays set if the attention is closed
     released: bool = False  # an operator or a till has freed its terminal
     last_search: LastSearch | None = None
     trail: Trail = Trail()
@@ -273,9 +273,9 @@ class Transaction(RecordState, frozen=True, kw_only=True):
     def updates_terminal(self) -> bool:
         """Whether callbacks of this transaction may change other data: terminals, addresses, clock, currency.
 
-        They may do so if the transaction is open and never had an outcome. So a sender with the token of an old payment
-        can change only that payment. Callbacks of an orphan may not, because nothing but their content says which
-        terminal sent them.
+        True if the transaction is open and never had an outcome. So a sender with the token of an old payment can
+        change only that payment. False for an orphan, because only the content of its callbacks says which terminal
+        sent them.
         """
         return self.phase is not Phase.FINAL and self.withdrawn is None and not self.orphan
 
@@ -302,7 +302,7 @@ class Transaction(RecordState, frozen=True, kw_only=True):
         return amount_and_tip(self.amount)[0]
 
 
-@lru_cache(maxsize=64)  # two checks of an approval use the same amount
+@lru_cache(maxsize=64)  # each approval is checked twice, with the same amount
 def amount_and_tip(amount: bytes) -> tuple[Decimal, Decimal]:
     """Return the sum of all numbers in a stored amount, and the tip in it."""
     parts = _EXACT.decode(amount)
@@ -344,7 +344,7 @@ def may_be_paid(transaction: Transaction) -> bool:
 
 
 def end_unseen(transaction: Transaction) -> bool:
-    """Whether the end of an open transaction may have come without posd's knowledge.
+    """Whether an open transaction may have ended without posd's knowledge.
 
     It is in doubt, or posd could not use a message about it, and a search has not found its state.
     """

@@ -20,8 +20,8 @@ from posd.payments.model import Result, Transaction, approved, undecided
 def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
     """Return why an operation of that type cannot derive from this transaction, or None.
 
-    `by_reference`: the till named the original by its reference. Then a re-authorization may stand for its
-    pre-authorization, which this database may lack.
+    `by_reference`: the till named the original by its reference. This database may lack a pre-authorization. So a
+    re-authorization that has the reference is accepted in its place.
     """
     outcome, name = original.outcome, original.client_transaction_id
     stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type

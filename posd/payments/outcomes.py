@@ -185,7 +185,7 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
         return transaction
     reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None
     same = (status, reference) == (outcome.status, outcome.transaction_reference)
-    # The result of a search may lack the reference. Then the two reports are of one outcome, and complete each other.
+    # The result of a search may lack the reference. Then both reports are of one outcome, and their data is joined.
     partly = (
         status is outcome.status
         and None in (reference, outcome.transaction_reference)
@@ -259,7 +259,7 @@ def contradicts(pruned: Pruned, status: str) -> bool:
 # approval arrives. So its commit also stores the contradictions in the journal, as `entries.Unlikely`, and a replay
 # reads them there.
 
-#: Largest plausible time by which an approval's date is before the request or after the arrival.
+#: An approval's date is plausible if it is at most this much before the request, or after the arrival.
 FAR = timedelta(days=1)
 
 
@@ -267,7 +267,7 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word)).upper()
 
 
-#: Word for an operation in an event or in the local API, as capital letters only -> the operation.
+#: Word for an operation, reduced to capital letters -> the operation. It is a word of an event or of the local API.
 _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
 
 

@@ -54,7 +54,7 @@ MAX_CALLS = 8
 
 log = structlog.get_logger("posd.reconciler")
 
-#: Minimum pause between two searches for one transaction that a device on the LAN causes, in seconds.
+#: Minimum pause between two searches for one transaction, in seconds, if a device on the LAN causes the searches.
 CAUSED_PAUSE_SECONDS = 2.0
 
 #: Attentions of an unexpected final state, after which posd searches once.
@@ -194,7 +194,7 @@ class Reconciler(RecordService):
         return frozenset(filter(self.is_open, self._of_terminal))
 
     def unusable(self, client_transaction_id: str) -> None:
-        """Search for a transaction with an unusable callback, which may have been the final one."""
+        """Search for a transaction after an unusable callback, which may have had the final event."""
         item = self._watched.get(client_transaction_id)
         if item is not None:
             self._want_soon(item, self._seconds())
@@ -222,7 +222,7 @@ class Reconciler(RecordService):
         return await self._read(client_transaction_id)
 
     def _require_calls(self, identity: str) -> None:
-        """Raise Problem after too many requests for a transaction. Then plan a search if the transaction is watched."""
+        """Raise Problem after too many requests for a transaction. Plan a search instead, if it is watched."""
         try:
             self._quotas.require_calls(identity, "cannot ask now")
         except Problem:
@@ -256,7 +256,7 @@ class Reconciler(RecordService):
     def _wait(self, identity: str) -> None:
         """Schedule the next search for a transaction from its present state."""
         item = self._watched.get(identity)
-        if item is None or not self._running or identity in self._calls:  # `_called` schedules it after a running call
+        if item is None or not self._running or identity in self._calls:  # `_called` schedules after a running call
             return
         at = schedule.due(item.watch, self._settings)
         if at is None or (item.timer is not None and item.timer.when() <= at):
@@ -377,8 +377,8 @@ class Reconciler(RecordService):
     def _call(self, identity: str, terminal: str, *, own: bool) -> "asyncio.Task[None]":
         """Search for one transaction when its terminal is free, or join the running search.
 
-        `own`: the search is due by the plan, so it also counts for `MAX_CALLS`. An operator's search does not change
-        the plan.
+        `own`: the plan of the reconciler caused the search. Only such searches count for `MAX_CALLS`. A search that an
+        operator requests does not change the plan.
         """
         call = self._calls.get(identity)
         if call is not None and not own and identity in self._queued:
@@ -433,9 +433,9 @@ class Reconciler(RecordService):
                     self._plan(identity, result, wanted)
 
     def _begin(self, identity: str) -> bool:
-        """Clear the planned search of a transaction before it runs, so that a request during the search is kept.
+        """Clear the planned search of a transaction before it runs. A request during the search plans another one.
 
-        Return whether the planned search was requested.
+        Return whether the planned search had been requested.
         """
         item = self._watched.get(identity)
         if item is None:
@@ -470,7 +470,7 @@ class Reconciler(RecordService):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
-        """Record a silence of the terminal that exceeds its limit. If the write fails, the next search repeats it."""
+        """Record a silence of the terminal that exceeds its limit. If the write fails, repeat it at the next search."""
         item = self._watched.get(identity)
         if item is None:
             return
@@ -521,7 +521,7 @@ class Reconciler(RecordService):
     def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
         """Return the missing conditions of `not_started` for a transaction in doubt. Other transactions have none.
 
-        `db`: None if the database cannot be read. Then the condition that needs it counts as met.
+        `db`: None if the database cannot be read. Then the condition that depends on stored searches counts as met.
         """
         if transaction.phase is not Phase.IN_DOUBT:
             return ()

@@ -57,7 +57,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Cause of a change that is no event and no entry.
+    """Cause of a change, if it is neither an event nor an entry.
 
     `word`: `intent`, `orphan`, `taken_over` or `reprocessed`. `events` and `verdicts`: the stored events and their new
     verdicts, if the payment was derived again.
@@ -181,7 +181,7 @@ def _hold_if_reopened(unit: WriteTransaction, before: Transaction, after: Transa
 
 
 def said_it_is(change: TransactionChanged) -> str | None:
-    """Return the serial that a device reported in the cause of a change, or None."""
+    """Return the serial that a device reported, if its message caused this change, or None."""
     return None if change.before is None else _serial(change.before, change.cause)
 
 

@@ -128,7 +128,7 @@ def _timeless(outcome: Outcome | None) -> Any:
 
 
 def _without_unasked(stored: Any, derived: Any) -> None:
-    """Remove fields from the derived outcome that an earlier version did not read when it stored the outcome."""
+    """Remove tip and currency from the derived outcome, if an earlier version stored the outcome without them."""
     if stored is not None and derived is not None:
         for name in ("tip", "currency"):
             if stored[name] is None:
@@ -150,8 +150,8 @@ def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
     """Move the attempt to start before a `TakenOver` or `Resolved` entry.
 
     A restore appends the journal of one database to that of another. If the other database had only the id of the
-    payment, that `TakenOver` or `Resolved` entry comes first, and the derivation would put the transaction in doubt
-    again.
+    payment, its `TakenOver` or `Resolved` entry comes first. In that order, the derivation would put the transaction in
+    doubt again.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
     taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)

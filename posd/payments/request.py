@@ -282,7 +282,7 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked up this reference
-    # An earlier version accepted long numbers, so such a fault is no difference.
+    # An earlier version accepted long numbers. So the fault of a long number does not count as a difference.
     found = [fault for fault in faults if fault.path != "/not_after" and fault.message != _LONG_NUMBER]
     names = set(differing(request, recorded, found, but=("not_after", *ADDITIONAL)))
     if request.additional != recorded.repeat and "body" not in names and names.isdisjoint(ADDITIONAL):

@@ -70,7 +70,7 @@ COLUMNS, SELECT = PAYMENT.columns, PAYMENT.select
 get, by_rowid, update = PAYMENT.get, PAYMENT.by_rowid, PAYMENT.update
 _transaction = PAYMENT.read
 
-#: SQL condition for open transactions, as in their index. Every final transaction has an outcome.
+#: SQL condition for open transactions. Every final transaction has an outcome. The index has the same condition.
 OPEN = "outcome IS NULL"
 #: The query names the index, because SQLite might otherwise scan all transactions of a terminal.
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE {OPEN}"
@@ -78,7 +78,7 @@ _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: The newest payments of a terminal. The limit bounds the read if none of them meets the condition of the outer query.
+#: The newest payments of a terminal. The limit bounds the read, because perhaps none meets the outer query's condition.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"
@@ -322,8 +322,8 @@ def unread(db: sqlite3.Connection) -> dict[str, bool]:
 
 # Searches that have found a transaction, so they are known to work (`payments.missing_proof`, condition 6).
 
-#: Number of found transactions that are stored for each search. Of two, at least one is another transaction than the
-#: one in doubt.
+#: Number of found transactions that are stored for each search. With two, at least one differs from the transaction in
+#: doubt.
 REMEMBERED = 2
 
 

@@ -67,7 +67,7 @@ class Searching(RecordService):
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice | None) -> bool:
-        """Whether the device that was asked is the one that received the start. Another device may have its address."""
+        """Whether the device that was asked received the start. Its address may belong to another device."""
         if asked is None or transaction.sent_to is None:
             return False
         return self._fleet.of(transaction.terminal).addresses.was_same_device(transaction.sent_to, *asked)
@@ -148,7 +148,7 @@ class Searching(RecordService):
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
         """Return the result without elements of another merchant, or of a terminal outside the fleet.
 
-        posd refuses events of such elements too.
+        posd refuses events of these too.
         """
         if not isinstance(answer, SearchHit):
             return answer

@@ -378,7 +378,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _has_left(self, way: StartRoute, serial: str) -> bool:
-        """Return whether a serial is not configured at the address of `way`. Always false outside the LAN."""
+        """Return whether a serial is configured at another address than `way`, or not at all. False outside the LAN."""
         known = self._fleet.get(serial)
         moved = known is None or known.config.base_url not in ("", way.base_url)
         return way.terminal.addresses.on_lan and moved
@@ -403,7 +403,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         crash_point("start.before_send")
         attempt = await terminal.call(request, written=partial(_written, transaction), connected=connected)
         crash_point("start.replied")
-        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal ends the payment, so judge all of it
+        if isinstance(attempt, Replied) and attempt.status < 300:  # a refusal ends the payment, so keep its whole reply
             attempt = cut(attempt, MAX_REPLY_BYTES)
         self._quotas.keep_event(terminal.serial, size_of(attempt))
         return attempt

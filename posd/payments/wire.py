@@ -244,7 +244,7 @@ def _object(members: Object, name: str) -> Object:
 def _under_one(members: Object, name: str, other: str) -> Object:
     """Return the object with its member `other` renamed to `name`. Terminals use both names for one member.
 
-    If the object has both names with different values, `name` counts as repeated.
+    If both names are present with different values, treat `name` as a member that occurs twice.
     """
     if other not in members:
         return members

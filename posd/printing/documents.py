@@ -104,8 +104,7 @@ class UnansweredPollLine(Line, frozen=True, kw_only=True):
     answer: Annotated[NoAnswer, Meta(description="the reply without a state, or why none arrived")]
 
 
-#: Types of the lines, in the order of the API's description. Some have those fields of their journal entry that have a
-#: description.
+#: Types of the lines, in the order of the API's description. `line_of` makes some of them from the journal entries.
 HISTORY_LINES: tuple[type[Line], ...] = (
     IntentLine,
     TurnLine,

@@ -31,7 +31,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_fiel
 class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the job, as the terminal client reported it. Bodies are base64 in JSON.
 
-    `reads_errors`: whether the recording version of posd evaluated errors in replies (see `wire.judge`).
+    `reads_errors`: False if a version of posd that ignored errors in replies recorded this (see `wire.judge`).
     """
 
     attempt: Attempt

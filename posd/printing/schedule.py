@@ -26,7 +26,7 @@ from posd.config.schema import PrintConfig
 JITTER = 0.25
 #: Factor by which the longest pause is multiplied for a stuck job.
 SLOW = 4.0
-#: Minimum pause between two polls of one job that a device on the LAN causes, in seconds.
+#: Minimum pause between two polls of one job, in seconds, if a device on the LAN causes the polls.
 CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
 #: Maximum number of doublings of the first pause. It is enough to reach the longest pause from any first pause.

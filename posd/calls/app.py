@@ -39,7 +39,7 @@ CANNOT_ANSWER = "cannot answer this call"
 TRIM_BYTES = 8 * 1024 * 1024
 #: Maximum number of calls that run at a time. Calls that wait for a terminal or a change are not counted.
 CALLS_AT_ONCE = 8
-#: Seconds after which a running call is not counted. So the next call starts while this one waits for the disk.
+#: Seconds after which a running call is not counted. So a call that waits for the disk does not delay others for long.
 TURN_SECONDS = 0.1
 #: Maximum number of long pages that are read and encoded at a time: two, so that one slow page does not stop the pages
 #: of all other clients.
@@ -48,7 +48,7 @@ PAGES_AT_ONCE = 2
 PAGE_BYTES = 1024 * 1024
 #: Number of bytes of a response that are written at a time.
 PIECE_BYTES = 64 * 1024
-#: Bytes reserved for a list that is sent in pieces: one batch, and the event at the end of the batch.
+#: Bytes reserved for a list that is sent in pieces: one batch, and the event that exceeds the size of a batch.
 LIST_PIECE_BYTES = 128 * 1024
 #: Method of all calls that start something, and of no other calls.
 STARTS = "PUT"
@@ -216,7 +216,7 @@ class LocalApp:
         """`others`: text for the problem of an unknown path, about where other calls are served."""
         self._in_flight = in_flight
         self._turns = FairQueue(CALLS_AT_ONCE, TURN_SECONDS)
-        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # no time limit, which bounds the pages in memory
+        self._turns_of_pages = FairQueue(PAGES_AT_ONCE)  # without a time limit, so at most two pages are in memory
         self._passed = 0  # bytes of bodies and responses since memory was last returned
         self._others = others
         by_path: dict[str, dict[str, BoundRoute]] = {}
@@ -349,9 +349,9 @@ def _fault(scope: Any) -> Problem:
 
 
 async def _finished(response: Response, held: InFlight) -> Response:
-    """Return a response without callback tokens, after counting its bytes as unread.
+    """Count the bytes of a response as unread. Return the response without callback tokens.
 
-    A streamed response contains no tokens, or is a backup, and counts as one piece.
+    A list in pieces has no tokens, and counts as one piece. Other responses, such as a backup, are returned unchanged.
     """
     if type(response) is StreamingResponse:
         held.take_answer(LIST_PIECE_BYTES)

@@ -3,9 +3,9 @@
 The clock is checked every few seconds, and before each action that depends on it (rules: `clock.rules`).
 
 The state is stored in the database every quarter of an hour and at the stop, so that it survives a restart. A payment
-stores nothing here. While the clock is not trusted, its times do not enter the stored state. So a wrong time has no
-effect, and earlier right times stay, even after a power cut. Only the range of the untrusted times is stored, because
-records of that period have such times.
+stores nothing here. While the clock is not trusted, its times do not change the stored state. So a wrong time has no
+effect, and earlier right times stay, even after a power cut. Only the first and the last untrusted time are stored: the
+times of records from that period are between them.
 """
 
 import ctypes
@@ -97,7 +97,7 @@ class Stretch(msgspec.Struct, frozen=True):
         return self
 
     def touches(self, since: str, until: str) -> bool:
-        """Return whether records between two times can be of this period, by the real time or by the wrong clock."""
+        """Return whether a record with a time from `since` to `until` may have been written in this period."""
         if self.since < until and (self.until is None or self.until >= since):
             return True
         if self.said_from is None or self.said_to is None:
@@ -106,11 +106,11 @@ class Stretch(msgspec.Struct, frozen=True):
         return self.said_from < until and last >= since
 
     def too_early(self, before: str, kept: timedelta) -> Iterator[tuple[str, str]]:
-        """Yield ranges of times. A record with a time in such a range may be newer than that time.
+        """Yield ranges of times. A record with a time in such a range may be newer than its time says.
 
         Yield nothing if the period ended before `before`. `kept`: how long records are kept. If the clock was set ahead
-        at the end of the period, it was slow before the period too, for an unknown time. Then all kept times before the
-        period are in such a range.
+        at the end of the period, it was slow, perhaps even long before the period. Then one range has all times before
+        the period, as far as records are kept.
         """
         if self.until is not None and self.until < before:
             return
@@ -259,7 +259,7 @@ class WallClock:
         """Record and log that the trust in the clock changed. Call the listeners if the clock is trusted again."""
         before, self.reason = self.reason, found
         ended, ahead_of = self.stretch, self._ahead_of
-        if found is None and ended is None and ahead_of is not None:  # set ahead and confirmed between two readings
+        if found is None and ended is None and ahead_of is not None:  # set ahead, and already confirmed
             ended = Stretch(ahead_of, None, Doubt.STEPPED_AHEAD)
         if found is None and ended is not None:
             over = msgspec.structs.replace(ended, until=iso(self.reading.wall), set_ahead=ahead_of is not None)

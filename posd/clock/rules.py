@@ -4,16 +4,16 @@ Payments need the wall clock only for `not_after` and for signed calls. Irrevers
 certificates, which terminals check by their own clocks. The evidence for and against the wall clock is:
 
 - The highest trusted wall time, which is stored, and the date of this build. Time does not go back.
-- The clock since the boot, including sleep. Within a run the wall clock advances as this clock does. An NTP service
-  that slews the wall clock moves both, so only steps are visible.
+- The boot clock (seconds since the boot, including sleep). While posd runs, both clocks must advance equally. If an NTP
+  service slows or speeds up the wall clock, the boot clock follows. So a difference is a step of the wall clock.
 - The kernel's report that a time service controls the clock. A change of the clock by hand ends this report. A missing
   report proves nothing, because many shops have no time service.
 - The times in terminals' events. One terminal proves nothing, because its time may be wrong.
 
-Two times are stored. The *highest* time is the latest trusted time. A later reading must not be before it. The
-*confirmed* time is the one by which retention deletes. It follows the wall clock, by the time that posd measures. Time
-in which posd did not run is added at once only if it is at most a night, or if the kernel or the events confirm the
-clock. So retention never deletes much because of one reading after a start.
+Two times are stored. The *highest* time is the latest trusted time. A later reading must not be before it. Retention
+computes the age of records from the *confirmed* time, which follows the wall clock. If posd has not run for more than a
+night, the confirmed time catches up slowly, unless the kernel or the events confirm the clock. So retention never
+deletes much because of one reading after a start.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,15 +25,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-#: At a start, the clock may be ahead of the highest time by at most this: a week with a closed shop, and a day.
+#: At a start, the clock is in doubt if it is further ahead of the highest time than this. A shop may close for a week.
 ABSENCE = timedelta(days=8)
 #: Longest time without posd that is added to the confirmed time at once: a night with a closed shop.
 NIGHT = timedelta(days=1)
-#: After a longer time without posd, the confirmed time advances at most by the measured time, multiplied by this.
+#: After a longer time without posd, the confirmed time advances by at most this many seconds per measured second.
 CATCH_UP = 4.0
 #: Period (s) in which small steps, for example of a daily ntpdate, may add up to the limit. Then a new period begins.
 REFERENCE_SECONDS = 86_400.0
-#: Age (s) up to which an event is evidence. Then the minimum numbers of payments and of terminals with such events.
+#: Maximum age (s) of an event that is evidence. Below: the minimum numbers of payments and terminals with such events.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2

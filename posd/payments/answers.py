@@ -43,8 +43,8 @@ CARDHOLDER_CANCELED = ("TERMINAL-SUNMI", "-1")
 AUTHENTICATION = frozenset({"AUTHENTICATION", "AUTH"})
 AUTHENTICATION_CODES = "AUTH-"
 
-#: Names of the members of an error, and of an object around an error. If a reply has any
-#: other member, that member may say more about the payment. So posd does not judge such a reply by its error alone.
+#: Names of the members of an error, and of an object around an error. If a reply has any other member, that member may
+#: say more about the payment. So posd does not judge such a reply by its error alone.
 _ERROR_MEMBERS = frozenset({"type", "code", "message", "param", "object", "failure"})
 _ABOUT_MEMBERS = _ERROR_MEMBERS | {"client_transaction_id", "terminal_id", "serial_number", "serialNumber"}
 #: Largest number of objects around an error in a reply.

@@ -65,7 +65,7 @@ def named(db: sqlite3.Connection, original: str | None, reference: str | None) -
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
     """Return the ids of the transactions that derive from a transaction, oldest first.
 
-    A transaction may have been sent with this one's reference while the database did not have this one. It is included.
+    Included are transactions that were sent with its reference while the database did not have this transaction.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]

@@ -111,7 +111,7 @@ class PrintInbox(RecordService):
         """Record a webhook and its effect. Runs inside the commit."""
         before, at, body = rows.get(unit.db, identity), came.at, came.body
         if before is None and rows.PRINT_JOB.find_pruned(unit.db, identity) is not None:
-            return CallbackReceipt(CallbackResult.REMOVED)  # no operator has to check a late report about a print job
+            return CallbackReceipt(CallbackResult.REMOVED)  # an operator need not check this late report
         if before is not None and (refused := self._refusal(before, report, came)) is not None:
             return self.callbacks.refuse(unit, identity, refused, came)
         stored = before or rebuild(report, identity, at)

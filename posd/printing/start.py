@@ -6,7 +6,7 @@ reply is committed. These steps run to their end, even if no till waits. A crash
 daemon ends it as not sent.
 
 The till's call ends when the terminal has replied. If other jobs are before it in the queue, the call waits at most for
-the time of one call to the terminal, and then returns the job in phase `starting`. If more than `MAX_HELD` jobs are in
+the time of one call to the terminal. Then it returns the job in phase `starting`. If more than `MAX_HELD` jobs are in
 the queue, the call returns at once.
 """
 
@@ -128,7 +128,7 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
             )
         draft = msgspec.structs.replace(draft, reprint_of=original.print_job_id)
     if problem is not None:
-        raise problem  # it is identity_conflict or terminal_offline
+        raise problem  # `problem` is identity_conflict or terminal_offline
     rows.begin(unit, draft, "intent")
     return draft, True
 
@@ -172,7 +172,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         super().__init__(parts, parts.quotas.print_jobs, PrintRequest())
         self._callback_urls = callback_urls
         self._turns = turns
-        self._uncertain: set[str] = set()  # ids in lower case of jobs whose intent may or may not be on disk
+        self._uncertain: set[str] = set()  # ids (lower case) of jobs; unknown whether the intent is on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 
     async def start(

@@ -132,8 +132,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]:
     """Return a type of lines for these types of journal entries.
 
-    The fields of the line are the entries' fields that have a description. `name` and `words`: name and description of
-    the type in the API.
+    A line has those fields of the entries that have a description (`Meta`). `name` and `words`: name and description
+    of the type in the API.
     """
     literal: Any = Literal
     hints = get_type_hints(entries[0], include_extras=True)
@@ -145,13 +145,13 @@ def line_of(name: str, words: str, *entries: type[msgspec.Struct]) -> type[Line]
 
 
 def same_fields(kind: type[msgspec.Struct], *sources: object) -> dict[str, Any]:
-    """Return name -> value of the fields of `kind` that the sources have. The last source with a field counts."""
+    """Return name -> value of the fields of `kind`, from the sources. If several have a field, the last one counts."""
     pairs = ((name, getattr(source, name, NODEFAULT)) for source in sources for name in kind.__struct_fields__)
     return {name: value for name, value in pairs if value is not NODEFAULT}
 
 
 def own_line(kinds: Iterable[type[Line]], at: str, entry: msgspec.Struct) -> Line:
-    """Return the line for a journal entry. Its type is one of `kinds`, which `line_of` has made."""
+    """Return the line for a journal entry. `kinds`: types of lines from `line_of`; one of them is for this entry."""
     kind: Any = next(kind for kind in kinds if type(entry) in kind.ENTRIES)
     return cast("Line", kind(at=at, kind=tag(entry), **same_fields(kind, entry)))
 

@@ -1,4 +1,4 @@
-"""Positions of a client: in a list, by a cursor that stays valid after inserts, and in the feed.
+"""Positions of a client in a list and in the feed. The cursor of a list stays valid after inserts.
 
 A list is read by the index of its filter, newest first, until the page is full. The SQL names the index, because SQLite
 has no statistics about open records, and would read all records.
@@ -123,7 +123,7 @@ def decode_cursor(text: str) -> tuple[str, str]:
 
 # Positions in the feed, and whether a client can continue from a position without a gap.
 #
-# A position is the number of the last change that a client has. `posd restore` continues the numbers above all used
+# A position is the number of the last change that a client has. After `posd restore`, new numbers are above all used
 # ones. But if an operator copies an older file over the database, numbers are used again. Then number 9000 is another
 # change, and the number alone does not show this. So a position can have a checksum of its change: `9000-5f3a9c01`.
 # Retention removes the changes of removed records. A row of `marks` has the highest removed number.

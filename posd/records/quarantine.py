@@ -103,7 +103,7 @@ _QUARANTINED = "SELECT id, received_at, channel, subject, reason, peer, body FRO
 
 
 def page(db: sqlite3.Connection, after: int, limit: int) -> list[QuarantineEntry]:
-    """Return the bodies with ids above `after`, ascending: at most `limit`, and no more bytes than fit one page."""
+    """Return the bodies with ids above `after`, ascending: at most `limit`, and at most the bytes of one page."""
     rows = db.execute(f"{_QUARANTINED} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
     return fill((QuarantineEntry(*row) for row in rows), lambda item: len(item.body))[0]
 
@@ -147,7 +147,7 @@ Differing = Mapping[str, tuple[Any, Any]]
 class ReprocessResult(msgspec.Struct):
     """Result for one kind of record.
 
-    `derived`: number of records derived again. `skipped`: number of records from before the journal. `applied` and
+    `derived`: number of records derived again. `skipped`: number of records with an incomplete journal. `applied` and
     `differences`: documents of the local API. `differing`: number of records that differed.
     """
 
@@ -164,8 +164,8 @@ class Derivable(msgspec.Struct, Generic[R], frozen=True):
     `differing` returns the differences between a stored record and the derived one, and a function that stores the
     derived one. `reapply` (unit, item) applies a body of the quarantine inside a commit and returns its verdict, or
     raises RefusedBody. `applied` (id in the quarantine, id of the record, verdict) and `difference` (id, fields,
-    before, after) make documents of the local API. `last_incomplete_rowid` returns the rowid of the last record from
-    before the journal, or 0.
+    before, after) make documents of the local API. `last_incomplete_rowid` returns the rowid of the last record from a
+    version without journals, or 0.
     """
 
     kind: RecordKind[R, Any]

@@ -1,7 +1,8 @@
 """Quotas: how much each sender may store (events of terminals, starts of tills), and the free space of the disk.
 
-`posd.base.limits` has the limits and the reasons. A quota is the rest of a limit for one sender. It is checked before a
-commit, and reduced after the commit. So a refused call costs nothing, and concurrent calls may exceed a limit a little.
+`posd.base.limits` has the limits and the reasons. A quota is the part of a limit that a sender has left.
+It is checked before a commit, and reduced after the commit. So a refused call costs nothing, and concurrent calls may
+exceed a limit a little.
 """
 
 import math
@@ -149,7 +150,7 @@ class SenderQuotas:
     def require(self, sender: SocketPeer | None, size: int, cannot: str, *, process_alone: bool = False) -> None:
         """Raise Problem limit_reached if a quota of the sender has less than `size` bytes.
 
-        `process_alone`: whether the quota of the user is not used.
+        `process_alone`: use only the quota of the process, not that of the user.
         """
         for (limit, allowance), key in self._of(sender, process_alone):
             seconds = allowance.seconds_until(key, size)

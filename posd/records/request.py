@@ -56,8 +56,8 @@ def check(faults: Iterable[RequestFault], cannot: str) -> None:
 def unsignable(parts: Mapping[str, bytes], reserved: Collection[str] = ()) -> Iterator[RequestFault]:
     """Yield the faults of values that cannot be signed, because the terminal would serialise them differently.
 
-    `parts`: name -> JSON text of the members of the till's request that are sent. `reserved`: names of those objects
-    to which the authentication itself adds the member `OF_THE_SIGNATURE`.
+    `parts`: name -> JSON text of the members of the till's request that are sent. `reserved`: names of the
+    objects to which the authentication adds a member of its own, `OF_THE_SIGNATURE`.
     """
     for name, text in parts.items():
         for place, why in canonical_json.faults(text):
@@ -79,7 +79,7 @@ def differing(
     """Return the names of the fields in which a request differs from the recorded one.
 
     `but`: fields that are not recorded. JSON texts are compared by content. A faulty field counts as different, because
-    the recorded field had no fault. A field that is only missing is compared by its default value. A missing terminal
+    the recorded field had no fault. A missing field is compared by its default value. A missing terminal
     counts as equal. A body that is no object differs in `body`.
     """
     found = [fault for fault in faults if not fault.missing]
@@ -139,7 +139,7 @@ T = TypeVar("T")
 class FieldReader:
     """Reader of the fields of one body, which collects their faults."""
 
-    #: Name of the body in the fault of an unknown field.
+    #: Word for the body in the text about an unknown field.
     NAME = "call"
 
     def __init__(self, body: bytes, fields: Sequence[str], nothing: str = "nothing was changed") -> None:

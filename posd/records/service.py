@@ -23,7 +23,7 @@ from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.records")
 
-#: Function that returns the period of records possibly lost by a restore, or None.
+#: Function that returns the period in which a restore may have lost records, or None.
 Missing = Callable[[], MissingRecords | None]
 
 
@@ -70,7 +70,7 @@ class ServiceParts(msgspec.Struct, eq=False):
     clock_doubt: Callable[[], str | None] = lambda: None
     #: Raises Problem if a restore may have lost the record of an unknown id (`upkeep.restore_guard`).
     refuse_unseen: Callable[[], None] = lambda: None
-    #: Returns the period of records possibly lost by a restore, or None.
+    #: Returns the period in which a restore may have lost records, or None.
     missing: Missing = lambda: None
 
 

@@ -166,7 +166,7 @@ class Starts(RecordService, Generic[R, Q, D]):
                 with of_unknown_id(self._missing, lambda: self._are_others(identity)):
                     if refusal is not None:
                         raise refusal
-                    self._refuse_draining()  # before any slow step
+                    self._refuse_draining()  # before the slow steps below
                     draft = await self._draft(identity, request, faults)
                     self._quotas.require_free(self.free, self.cannot)
                     self._quota.require(sender, size, self.cannot)
@@ -233,7 +233,7 @@ class Starts(RecordService, Generic[R, Q, D]):
     async def _resolve_uncertain(
         self, identity: str, error: CommitUncertain, conclude: Callable[[NotSent], Awaitable[R | None]]
     ) -> R:
-        """Record with `conclude` that nothing was sent, because it is uncertain whether the intent is on disk.
+        """Record with `conclude` that nothing was sent. It is uncertain whether the intent is on disk.
 
         Return the record, if the intent is on disk. Otherwise raise Problem.
         """

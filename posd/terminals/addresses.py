@@ -131,7 +131,7 @@ class TerminalAddresses:
     @property
     def _chosen(self) -> UsableAddress | AddressConflict:
         if self.configured is not None or not self.on_lan:
-            return UsableAddress.CONFIGURED  # announcements do not matter
+            return UsableAddress.CONFIGURED  # announcements are not used
         trusted, place, old = self.trusted, self.place, self._old
         same = place.base_url if place is not None and old not in (LastTrusted.SILENT, LastTrusted.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
@@ -143,7 +143,7 @@ class TerminalAddresses:
             proved=self._proved,
             decided=trusted is not None and trusted.decided,
             contested=trusted is not None and bool(trusted.turned_down),
-            # `judge` uses it only with exactly one other device
+            # `judge` reads this value only if there is exactly one other device
             is_open=len(others) == 1 and self._is_open(),
         )
 
@@ -172,7 +172,7 @@ class TerminalAddresses:
             case UsableAddress.PROVEN:
                 return next(item for item in self.candidates if _proves(item))
             case UsableAddress.TRUSTED:
-                # only while this address is announced, or a device replies there
+                # use it only while it is announced, or a device replies there
                 place = self.place
                 answers = place is not None and place.verdict is CandidateVerdict.ANSWERS
                 return place if place is not None and (answers or self.claims.find(place.base_url)) else None
@@ -302,7 +302,7 @@ class TerminalAddresses:
         device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and if
         posd was restarted since the payment was sent. Then a pinned terminal counts as the same at each address,
         because only the pinned device is called. Without a pin, an equal address counts as the same device. In the
-        cloud every start has the same address, and its path has the serial.
+        cloud the result is always true, because the serial is in the path of each call.
         """
         if not self.on_lan:
             return True

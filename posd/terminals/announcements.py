@@ -167,7 +167,7 @@ class CandidateVerdict(IntEnum):
 PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
     (CandidateVerdict.ANSWERS, False): 0,
     (CandidateVerdict.UNCHECKED, False): 1,
-    (CandidateVerdict.ANSWERS, True): 2,  # only while no device replies at the newer addresses of its name
+    (CandidateVerdict.ANSWERS, True): 2,  # until its device replies at the newer addresses
     (CandidateVerdict.SILENT, False): 3,
     (CandidateVerdict.REFUSED, False): 4,
     (CandidateVerdict.UNCHECKED, True): 5,

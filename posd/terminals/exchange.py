@@ -1,8 +1,8 @@
 """Exchange of one HTTP/1.1 request and its reply, over a new connection (RFC 9112).
 
 posd uses no HTTP library here. A payment is safe only if posd can tell whether a byte of its request may have been
-sent. So there is one write, and the caller is called just before it. Connection pools, redirects, cookies, proxies and
-decompression are not needed.
+sent. So there is one write, and posd calls `about_to_write` just before it. Connection pools, redirects, cookies,
+proxies and decompression are not needed.
 
 llhttp parses the replies, with its strict settings. The size of the stored data is limited.
 """

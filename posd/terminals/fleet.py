@@ -217,7 +217,7 @@ class Fleet:
     # Announcements and probes.
 
     def listen(self, listener: Callable[[str], None], *news: AddressChange) -> None:
-        """Add a listener, which is called with the serial at each change of these kinds, after earlier listeners."""
+        """Add a listener. It is called with the serial at each change of these kinds, after the listeners before it."""
         for item in news:
             self.state.listeners.setdefault(item, []).append(listener)
 
@@ -328,7 +328,7 @@ class Fleet:
 # mDNS reports a new terminal, and often a terminal that is switched off. mDNS does not report a terminal without power,
 # because its records stay valid for an hour or longer. So posd probes a terminal after a new announcement, for a call
 # that shows the terminals, during an open payment, and after a failed connection. Without such a reason posd probes it
-# rarely.
+# rarely; these are the regular probes.
 
 #: Minimum pause between two probes of one terminal, in seconds, so that repeated announcements do not cause many
 #: probes.
@@ -343,9 +343,9 @@ MAX_LOST_SECONDS = 60.0
 #: Number of failures that shorten the pause before the next probe. They take about 10 minutes. After more failures, the
 #: terminal is probed as rarely as others, unless a payment is open.
 LOST_LOOKS = 12
-#: Probes without a reason start at multiples of this time (s, monotonic clock), so that the probes of a fleet coincide.
+#: Regular probes start at multiples of this time (s, monotonic clock), so that several terminals are probed together.
 TOGETHER_SECONDS = 20.0
-#: Minimum length of a pause whose end is moved to such a multiple, in units of `TOGETHER_SECONDS`.
+#: The end of a pause is moved to such a multiple only if the pause has at least this many `TOGETHER_SECONDS`.
 TOGETHER_PAUSES = 10
 
 
@@ -353,7 +353,7 @@ class ProbeState(msgspec.Struct):
     """State of one terminal's probes.
 
     `last`: time of the last probe, call or callback (monotonic seconds). `failures`: number of failures since the last
-    success. `wanted`: whether a probe is requested. `every`: pause between probes without a reason, in seconds; 0: no
+    success. `wanted`: whether a probe is requested. `every`: pause between regular probes, in seconds; 0: no
     such probes.
     """
 
@@ -395,8 +395,8 @@ def _together(last: float, pause: float) -> float:
 
 #: Maximum number of concurrent probes.
 MAX_LOOKS = 4
-#: Largest fraction by which the pause between probes without a reason is shortened at random. So the probes of a fleet
-#: do not all start at one time.
+#: Largest fraction by which the pause between regular probes is shortened at random, so that a large fleet is not
+#: probed all at once.
 SPREAD = 0.2
 
 
@@ -406,7 +406,7 @@ class Liveness:
     Each terminal has its own timer. If a probe is postponed, the timer stays. A timer that ends before the probe is due
     is started again. So `changed` has to be called only if a probe may be due sooner.
 
-    `every`: seconds between two probes without a reason; 0: no such probes. `busy`: returns whether a terminal has an
+    `every`: seconds between two regular probes; 0: no such probes. `busy`: returns whether a terminal has an
     open payment. `chance`: returns a random number from 0 to 1.
     """
 

@@ -26,7 +26,7 @@ from posd.terminals.authentication import Authentication, OutgoingRequest
 
 #: Text in place of the body, in the signature of a request without a body.
 EMPTY = b"{}"
-#: Minimum number of characters of business code, serial and minute together; and number of characters of the key.
+#: Length to which business code, serial and minute together are padded, in characters. The key has the same length.
 LEAST_CHARACTERS = KEY_CHARACTERS = 32
 IV_BYTES = 16
 BLOCK_BITS = 128

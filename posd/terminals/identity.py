@@ -178,7 +178,7 @@ class OpenConflict(msgspec.Struct, frozen=True):
     @property
     def detail(self) -> str:
         """The finding, its effect, and the next step."""
-        if self.kind is AddressConflict.SERIAL:  # searches for an earlier start are still allowed there
+        if self.kind is AddressConflict.SERIAL:  # posd still searches there for an earlier start
             return f"{self.what}. No payment is sent to it. What to do: {remedy(self.steps)}"
         return f"{self.what}. Nothing is sent to it. What to do: {remedy(self.steps)}"
 
@@ -249,9 +249,9 @@ class Commission(msgspec.Struct, frozen=True):
 def profile_version(terminal: "TerminalConfig", table: Table) -> str:
     """Return the version of a terminal's profile: a digest of the settings that a proof depends on, without secrets.
 
-    These are the rows of the profile (without `confirmed`, which is an operator's statement too), the access mode, the
-    names of the headers, the authentication of calls and webhooks, and the units of amounts. In the cloud the
-    address of the service is one of them. On this network the address does not count, because a terminal can move.
+    These settings are the rows of the profile (without `confirmed`), the access mode, the names of the headers, the
+    authentication of calls and webhooks, and the units of amounts. In the cloud the address of the service is one of
+    them. On this network the address does not count, because a terminal can move.
     """
     cloud = terminal.access_mode == "cloud"
     rows = {name: msgspec.structs.asdict(row) | {"confirmed": None} for name, row in table.items()}

@@ -25,10 +25,10 @@ from posd.terminals.identity import AddressConflict, Commission, OpenConflict, T
 
 #: Seconds for which the result of a probe is used, before a call probes again.
 FRESH_SECONDS = 30.0
-#: Used instead of `FRESH_SECONDS` if the address in use did not reply, or if an operator waits for the result.
+#: Value instead of `FRESH_SECONDS` if the address in use did not reply, or if an operator waits for the result.
 CHECK_SECONDS = 1.0
 #: Seconds for which a call waits for the probes of other announced addresses after the trusted address has replied.
-#: Nothing is sent to these, so a slow device there must not delay every payment.
+#: The call goes to the trusted address, so a slow device at another address must not delay it.
 OTHERS_SECONDS = 0.3
 #: Seconds without a conflict in the probes before a conflict between several devices ends.
 CALM_SECONDS = 15.0

@@ -61,7 +61,7 @@ WAITS: Mapping[str, Mapping[str, float]] = {
     "print": {"poll_first_seconds": 2, "poll_max_seconds": 30, "stuck_seconds": 300},
     "terminal_defaults": {"reply_timeout_seconds": 20},
 }
-#: Shortest of these waits after the division, in seconds, because the machine and its network do not become faster.
+#: Minimum of these waits after the division, in seconds, because the machine and its network do not become faster.
 LEAST_WAIT_SECONDS = 1.0
 #: `poll_first_seconds` in a sandbox with posd's default waits: long enough to print a receipt and report it.
 POLL_FIRST_SECONDS = 10
@@ -251,8 +251,8 @@ class SimulatedTerminal:
 class Sandbox:
     """The daemon and a simulated terminal, as a context manager that removes both and their directory at the end.
 
-    `speed`: factor by which the terminal and its cardholder are faster than real ones. posd's own waits are divided by
-    this factor, but are at least `LEAST_WAIT_SECONDS`. With `patient` posd's waits keep their defaults. The
+    `speed`: factor by which the terminal and its cardholder are faster than real ones. The sandbox divides posd's own
+    waits by this factor, down to `LEAST_WAIT_SECONDS`. With `patient` posd's waits keep their defaults. The
     configuration has the terminal's address, unless `address_known` is False. `announce` announces the terminal over
     mDNS, on loopback.
     """

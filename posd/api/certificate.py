@@ -88,7 +88,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     served: ServingContext
     now: Callable[[], datetime]
     check_seconds: float
-    #: Returns whether the clock is trusted. If it is not, dates are not checked, and nothing is renewed.
+    #: Returns whether the clock is trusted. Without a trusted clock, posd checks no dates and renews no certificate.
     sure: Callable[[], bool]
     #: Record of posd's CA, to detect its loss. None: the CA is not recorded.
     known_ca: KnownCa | None = None
@@ -289,9 +289,9 @@ class ServedCertificate(msgspec.Struct, eq=False):
 async def _renew_first(pair: CertificatePair, words: str, *, ended: bool) -> None:
     """Renew the pair, because it has expired or is not yet valid by a trusted clock.
 
-    Raise TlsError if the pair has expired and cannot be renewed. A pair that is not yet valid is served even if it
-    cannot be renewed, because a refused start would not help. `words`: text about the dates. `ended`: whether the pair
-    has expired.
+    Raise TlsError if the pair has expired and cannot be renewed. posd serves a pair that is not yet valid even if the
+    renewal fails, because otherwise posd would not start. `words`: text about the dates. `ended`: whether the pair has
+    expired.
     """
     if pair.renewable is None:
         if ended:
@@ -398,7 +398,7 @@ class CertificateRefusals(msgspec.Struct, eq=False):
     """
 
     now: Callable[[], datetime]
-    #: Returns whether an address belongs to this machine, from which `posd doctor` connects.
+    #: Returns whether an address belongs to this machine. From such an address `posd doctor` connects.
     is_own: Callable[[str], bool] = lambda _address: False
     _addresses: dict[str, Refusals] = {}
     #: Address -> time of its last log line (monotonic), and number of its refusals until then.

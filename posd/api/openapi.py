@@ -196,7 +196,10 @@ def _words(words: list[Any]) -> Schema:
 
 
 def _constant(value: str | int) -> Schema:
-    """Return the schema of one value, including its type, which generators of clients require."""
+    """Return the schema of one value.
+
+    It includes the type of the value, because generators of clients require the type.
+    """
     return PLAIN[type(value)] | {"const": value}
 
 
@@ -261,7 +264,7 @@ def later_schema(schemas: Schemas) -> Schema:
 
 
 def _problem(schemas: Schemas, words: str, members: Schema, own: Schema, required: Sequence[str]) -> Schema:
-    """Return the schema of a problem. `members`: constants of members that every problem has. `own`: other members."""
+    """Return the schema of a problem. `members`: values of the members that every problem has. `own`: other members."""
     every = schemas.object(Ended, asked=False)["properties"]
     properties = {name: every[name] | members.get(name, {}) for name in every}
     return {"type": "object", "description": words, "properties": properties | own, "required": list(required)}

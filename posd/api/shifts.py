@@ -242,7 +242,7 @@ def _changed(
 
 
 def _known(db: sqlite3.Connection, sought: set[str]) -> Generator[None, None, tuple[dict[str, Counted], bool]]:
-    """Return what shifts have counted of these payments, and whether the first shift began after number 0.
+    """Return what shifts have counted of these payments. Also return whether the first shift began after number 0.
 
     Shifts are read from the newest until every payment is found.
     """

@@ -21,7 +21,7 @@ SET = timedelta(seconds=2)
 def monotonic() -> float:
     """Return the time of the running loop's clock (s). Only differences have a meaning.
 
-    In a thread without a loop, return the time of the system's monotonic clock, which is the same clock.
+    In a thread without a loop, read the system's monotonic clock, which the loop also uses.
     """
     try:
         return asyncio.get_running_loop().time()

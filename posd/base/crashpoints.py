@@ -1,5 +1,5 @@
-"""Named points at which a test can kill the process, as a power cut would. The points have no effect unless POSD_CRASH
-names one.
+"""Named points at which a test can kill the process, as a power cut would. A point has an effect only if POSD_CRASH
+names it.
 
 `POSD_CRASH=event.committed` kills the process the first time that it reaches the point, and
 `POSD_CRASH=event.committed:3` the third time. There is a point before and after each commit, each send and each reply.

@@ -176,10 +176,10 @@ def lock(path: Path) -> int:
 def lock_inode(path: Path) -> int:
     """Lock a database file by its inode, so also for other paths to it. Return the descriptor of the lock.
 
-    The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it does not conflict with
-    SQLite's locks, not even on a network file system. Close the descriptor only after SQLite has closed the file,
-    because closing the descriptor ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or
-    another OSError.
+    The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it never conflicts with
+    SQLite's locks, even on a network file system. Close the descriptor only after SQLite has closed the file, because
+    closing the descriptor ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or another
+    OSError.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 

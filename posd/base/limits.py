@@ -15,8 +15,8 @@ KIB = 1024
 MIB = 1024 * KIB
 #: Seconds in which an empty budget refills.
 DAY_SECONDS = 86_400.0
-#: Longest document to print, in bytes. A receipt has a few KiB, or about 100 KiB with a logo. Together with the other
-#: fields, the document must fit into a body of the local API, which has at most 256 KiB.
+#: Longest document to print, in bytes. A receipt has a few KiB, or about 100 KiB with a logo. A body of the local API
+#: has at most 256 KiB, and the document must fit into it with the other fields.
 MAX_DOCUMENT_BYTES = 240 * KIB
 
 

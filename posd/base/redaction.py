@@ -19,7 +19,7 @@ from posd.base.clocks import monotonic
 REDACTED = "[redacted]"
 #: Approximate size of a piece of a body, in bytes. Each piece takes at most a few milliseconds.
 PIECE_BYTES = 4 * 1024
-#: Maximum size of a piece in which no place to cut is found. No genuine callback URL is so long.
+#: Maximum size of a piece. At this size it is cut at any place, because no genuine callback URL is so long.
 MAX_PIECE_BYTES = 16 * 1024
 #: Longest time of one step on the event loop, in seconds.
 TURN_SECONDS = 0.005

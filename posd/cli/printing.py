@@ -170,7 +170,8 @@ PRINT_JOB = Subject(
 TEXT_MEMBER = "text"
 #: Member of a document with a list of commands, for terminals of the newer edition.
 COMMANDS_MEMBER = "commands"
-#: Control characters that a text may have. If it has others, they are printer commands, or the file is no text.
+#: Control characters that a text may have. Any other control character is a printer command, or shows that the file is
+#: no text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
 
 

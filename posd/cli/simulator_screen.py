@@ -149,7 +149,7 @@ LAST_LINES_SECONDS = 0.3
 
 
 class OutputThread:
-    """Writer of lines to stdout in a thread, because a pipe that is not read must not stop the terminal."""
+    """Writer of lines to stdout in a thread, so that the terminal continues even if no program reads the pipe."""
 
     def __init__(self, text: Callable[[Mapping[str, Any]], str | None]) -> None:
         self._text = text

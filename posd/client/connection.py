@@ -76,8 +76,8 @@ def probe(path: str) -> int:
 def transport_options(path: str, kept: int = 0) -> dict[str, Any]:
     """Return the options of the HTTP client's transport.
 
-    By default each call has its own connection, without a limit on their number. So no stale connection makes a call
-    uncertain, no abandoned wait leaves a connection open, and a forked process shares none.
+    By default each call has its own connection, without a limit on their number. So a call never uses a stale
+    connection, an abandoned wait leaves no connection open, and forked processes share no connection.
     """
     import ssl
 

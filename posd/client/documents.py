@@ -216,7 +216,7 @@ class PosdError(Exception):
 
 
 class Unreachable(PosdError):
-    """Error for a call without a response, or whose response says that posd is stopping or could not check.
+    """Error for a call without a response. Also for a response which says that posd is stopping or could not check.
 
     The till repeats the call with the same id.
     """

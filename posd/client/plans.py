@@ -142,11 +142,11 @@ RETRY_SECONDS = 0.25
 LASTING_SECONDS = 2.0
 #: Longest time-out that posd accepts for one call, in seconds (local API).
 LONGEST_SECONDS = 3600.0
-#: Seconds by which a response may be later than the time-out that the call gave to posd. After that the till stops
-#: waiting, because posd may hang.
+#: Each call gives posd a time-out. The till waits for the response this many seconds longer, and then stops waiting,
+#: because posd may hang.
 GRACE_SECONDS = 2.0
 
-#: Seconds for which a start may still be on its way to posd after the till crashed.
+#: After a crash of the till, its start may arrive at posd up to this many seconds later.
 ON_ITS_WAY_SECONDS = 30.0
 #: Seconds between two checks whether such a start has arrived.
 ASK_AGAIN_SECONDS = 1.0

@@ -163,7 +163,7 @@ class StreamConsumer:
         return []
 
     async def left(self) -> int:
-        """Return the number of messages that are not delivered or not acknowledged."""
+        """Return the number of messages without an acknowledgement, delivered or not."""
         with self._away("the consumer cannot be asked"):
             found = await self._jetstream.consumer_info(self._stream, DURABLE)
         return (found.num_pending or 0) + (found.num_ack_pending or 0)

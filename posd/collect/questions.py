@@ -116,7 +116,7 @@ class CompletenessCheck(NamedTuple):
 
     @property
     def well(self) -> bool:
-        """Whether no change is missing and no lane needs an operator."""
+        """Whether every lane is complete, and none needs an operator."""
         return not self.unreadable and not any(lane.wanting for lane in self.lanes)
 
 

@@ -228,7 +228,7 @@ def section(path: Path, serials: Sequence[str], serial: str) -> tuple[Path, int 
 def line_of(text: str, key: str) -> int | None:
     """Return the line (from 1) of a key such as `terminals[1].serial`.
 
-    For a missing key, return the first line of its section. Return None if there is no section, or the text is not
+    For a missing key, return the first line of its section. Return None without a section, and for a text that is not
     TOML.
     """
     lines = text.replace("\r\n", "\n").split("\n")

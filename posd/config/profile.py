@@ -1,9 +1,9 @@
 """Terminal profile: the HTTP request of each operation, for terminals on the local network and in the cloud.
 
 Each edition of the vendor's documents has a table. The terminal API documents only the charge. Every other row is an
-assumption from public vendor material. posd uses these rows, but their replies prove nothing until an operator vouches
-for the row: by `confirmed = true` in the configuration, or by commissioning the terminal (`terminals.identity`). The
-configuration can replace each row by the rules of `replace_row`.
+assumption from public vendor material. posd uses these rows, but a reply proves nothing before an operator has
+confirmed its row. The operator sets `confirmed = true` in the configuration, or commissions the terminal
+(`terminals.identity`). The configuration can replace each row by the rules of `replace_row`.
 """
 
 import re

@@ -24,7 +24,7 @@ class ShownValue(msgspec.Struct, frozen=True):
 
 
 class ProfileEntry(msgspec.Struct, frozen=True):
-    """One row of the present terminal profile. `abortable`: None for an operation to which aborts do not apply."""
+    """One row of the present terminal profile. `abortable`: None for an operation that has no aborts."""
 
     edition: Edition
     access_mode: AccessMode

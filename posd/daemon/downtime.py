@@ -4,8 +4,8 @@ A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 second
 lost. So if the listener was absent for more than four minutes, a missing event proves nothing. Each payment that was
 open during the absence needs searches, until it has ended or a search has found it.
 
-The length of an absence is computed from posd's last sign of life, which can be half a minute old, and from a clock
-that may have been set. So the length is reported as "about", or not at all.
+posd computes the length of an absence from its last sign of life, which can be half a minute old. The clock may also
+have been set since. So posd reports the length as "about", or not at all.
 
 Source: terminal API, Delivery.
 """

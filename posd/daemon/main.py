@@ -371,7 +371,7 @@ async def _close(listeners: list[HttpListener]) -> None:
 
 
 def _told_to_reload(asked: asyncio.Event, on_terminal: bool) -> None:
-    """Reload on SIGHUP. Stop instead if SIGHUP means that the window (tty) in which posd runs was closed."""
+    """Reload on SIGHUP. Stop instead if the window (tty) of posd was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:

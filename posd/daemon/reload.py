@@ -1,7 +1,7 @@
 """Present configuration, and its reload (SIGHUP).
 
 A reload applies terminals, profile, log level, callback address and certificate. If the new configuration has a
-mistake, nothing of it is applied, and the present configuration stays.
+mistake, the present configuration stays unchanged.
 
 posd stores a copy of the last working configuration. If the files have a mistake at a later start, posd uses the copy.
 It does so only for the same file, and only with a state folder from the service manager.

@@ -35,7 +35,7 @@ class DaemonLoop(asyncio.SelectorEventLoop):
     """Event loop of the daemon. The event loop looks up host names on separate threads.
 
     If a name server does not answer, such a thread is blocked for half a minute or longer. Other work on threads, such
-    as parsing large events, must not wait for it, and the stop of posd must not wait either.
+    as parsing large events, must not wait for such a thread. The stop of posd must not wait for it either.
     """
 
     def __init__(self) -> None:

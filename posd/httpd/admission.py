@@ -286,7 +286,7 @@ def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
 # The kernel reports which process and user made a connection (SO_PEERCRED). A process of another pid namespace has no
 # id here, so only its user is counted.
 
-#: Seconds in which the client of a refused connection must send its request and read the response.
+#: Time-out of a refused connection, in seconds. In this time its client must send the request and read the response.
 TURNED_AWAY_SECONDS = 1.0
 #: Maximum number of refused connections that stay open. Above it, a refused connection gets its response and is closed
 #: at once, which needs the least work.

@@ -57,8 +57,8 @@ HASTE_SECONDS = 0.005
 #: or garbage collection, and short enough that forgotten streams do not accumulate. Progress restarts the time. The
 #: kernel reports progress in steps of up to 32 KiB, so posd may not notice smaller progress.
 TAKE_SECONDS = 30.0
-#: Seconds in which a slow reader that was cut off can read the remaining data. Then the connection is aborted. The same
-#: time applies to the remaining data of any response after which the connection ends.
+#: After posd has cut off a slow reader, the reader has this many seconds to read the remaining data. Then posd aborts
+#: the connection. The same time applies to the remaining data of any response after which the connection ends.
 LINGER_SECONDS = 60.0
 #: Longest TLS handshake, in seconds. The handshake of a terminal takes much less than a second, and an incomplete
 #: handshake must not occupy a place longer.
@@ -103,8 +103,8 @@ class SlowReader(OSError):
 class BoundedWriter(asyncio.StreamWriter):
     """Writer that disconnects a client that reads nothing.
 
-    asyncio waits for such a client without limit, with all data for it. A hanging till or a forgotten stream would hold
-    memory and a connection without end.
+    asyncio would wait for such a client without limit, and keep all data for it. A hanging till or a forgotten stream
+    would hold memory and a connection without end.
     """
 
     _lying = 0

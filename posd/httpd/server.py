@@ -33,8 +33,8 @@ ADMISSION_WORK = 8
 ANSWER_WORK = 4
 #: Pause after a step on the LAN, in seconds.
 LAN_PAUSE_SECONDS = 0.002
-#: Seconds in which the last accepted connections can send a request before a stop closes idle connections. A client
-#: that has just connected is about to send.
+#: A stop waits this many seconds before it closes idle connections, because a client that has just connected is about
+#: to send.
 LAST_WORDS_SECONDS = 0.05
 #: Length of the accept queue on the LAN: enough for a burst of terminals after an outage.
 LAN_BACKLOG = 1024

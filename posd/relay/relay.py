@@ -142,7 +142,7 @@ class FeedClient:
 
 # The relay.
 
-#: Seconds for which a change waits for further changes, so that a payment's changes share one message.
+#: Seconds that the relay waits for further changes after a change, so that a payment's changes share one message.
 LINGER_SECONDS = 1.0
 #: Seconds between two checks of posd's health.
 HEALTH_SECONDS = 15.0

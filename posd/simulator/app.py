@@ -101,7 +101,7 @@ def make_app(terminal: PaymentTerminal) -> Starlette:
         async def answer(request: Request) -> ASGIApp:
             sent = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
             serial = request.path_params.get("terminal_serial", settings.serial)
-            if serial != settings.serial:  # such a call would not reach this terminal: no ledger entry
+            if serial != settings.serial:  # such a call would not reach this terminal, so the ledger omits it
                 raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
             body, key = opened(request, sent)
             answered = handler(body, mode, request.query_params)
@@ -137,7 +137,7 @@ def served(routes: Sequence[Route], refuse: Callable[[Refused], Answer]) -> Star
 def _sealed(answer: Answer, key: bytes | None) -> Answer:
     """Return the encrypted reply.
 
-    A reply that is not JSON is not from the terminal's firmware, and stays unencrypted.
+    Only the terminal's firmware encrypts, and its replies are JSON. Any other reply stays unencrypted.
     """
     if key is None or answer.content_type != "application/json" or not answer.body:
         return answer

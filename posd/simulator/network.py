@@ -457,8 +457,8 @@ class Switchboard:
     async def set_plugged(self, plugged: bool) -> None:
         """Connect the terminal to the network, or disconnect it.
 
-        Without network, calls are refused, connections end, events wait, and no goodbye is sent. With it, the terminal
-        announces itself at the same address, and sends its events in order.
+        Without network, calls are refused, connections end, events wait, and no goodbye is sent. With network, the
+        terminal announces itself at the same address, and sends its events in order.
         """
         async with self._one_at_a_time():
             if self._plugged is not plugged:

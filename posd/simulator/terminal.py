@@ -575,7 +575,7 @@ def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
     return look
 
 
-#: `failure_reason` of the event with which a search contradicts an approval.
+#: `failure_reason` of a search's event that contradicts an approval.
 CONTRADICTED = Failure("05", "Do not honor", "ACQUIRER")
 
 
@@ -620,7 +620,7 @@ def _as_answer(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_another(event: bytes) -> bytes:
-    """Return the event changed to another transaction, which is always the same."""
+    """Return the event as if it were of another transaction. That transaction is always the same."""
     body: dict[str, Any] = wire.decode(event)
     other = messages.new_uuid(_rng(body["client_transaction_id"]))
     paths = ["client_transaction_id"] + (["operation.client_transaction_id"] if "operation" in body else [])

@@ -367,14 +367,14 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError | AttributeError)
 
 
-# Return of free pages to the disk, for retention: the check whether a database supports it, and the rewrite after which
-# it does.
+# Retention returns free pages to the disk. Here are the check whether a database can do that, and the rewrite that
+# makes it possible.
 
 #: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2
 
-#: Size up to which a database is rewritten when it is opened, in bytes. The rewrite takes a second or two. A larger
-#: database is rewritten by a restore, when no payment waits.
+#: Largest database that is rewritten when it is opened, in bytes. The rewrite takes a second or two. A restore rewrites
+#: a larger database, because then no payment waits.
 SMALL_BYTES = 64 * 1024 * 1024
 
 

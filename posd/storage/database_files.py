@@ -114,7 +114,7 @@ def finish(path: Path) -> None:
             if old.exists():
                 old.rename(replaced.with_name(replaced.name + suffix))
                 crash_point("replace.old_aside")
-        # The new file must never be beside the old WAL, whatever the order in which the renames reach the disk.
+        # The new file must never be beside the old WAL, even if the renames reach the disk in another order.
         sync_folder(path.parent)
         fresh.rename(path)
         crash_point("replace.in_place")
@@ -138,7 +138,7 @@ FolderWatch = Callable[[Path, Callable[[], None]], AbstractContextManager[None]]
 def watch_folder(folder: Path, changed: Callable[[], None]) -> Iterator[None]:
     """Call `changed`, on the running loop, at each change of a folder (see `FolderWatch`).
 
-    If the kernel reports no changes (because of its limits, or on another system), `changed` is never called.
+    `changed` is never called if the kernel cannot report changes, because of its limits, or on another system.
     """
     descriptor = _inotify(folder)
     if descriptor is None:

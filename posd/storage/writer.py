@@ -677,7 +677,8 @@ def slice_seconds(sync_seconds: float) -> float:
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
-    """Open a connection on its own thread. If that fails, raise the connector's exception once the thread has ended.
+    """Open a connection on its own thread. If that fails, wait for the end of the thread, and raise the connector's
+    exception.
 
     aiosqlite does not wait for the thread of a failed connection, and that thread can outlive the event loop. A test
     checks this for the pinned version.

@@ -144,7 +144,7 @@ def writing(directory: Path) -> Iterator[None]:
     """Lock the directory for writing during the block. Raise TlsError, also in place of OSError.
 
     The timer, the daemon and the operator may renew at the same moment. Without the lock, a renewal could run while
-    `init` has written only a part of its files, and match neither the old nor the new ones.
+    `init` has written only some of its files. Its certificate would then match neither the old nor the new files.
     """
     try:
         lock = lock_file(directory / ".lock")

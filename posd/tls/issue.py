@@ -280,7 +280,7 @@ def signs(ca: x509.Certificate, certificate: x509.Certificate) -> bool:
 
 
 def authority_of(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    """Return the extension by which a certificate names the key of its CA."""
+    """Return the extension that names the key of a certificate's CA."""
     identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 

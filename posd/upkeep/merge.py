@@ -242,7 +242,7 @@ def without_row(db: sqlite3.Connection, kind: MergedKind) -> set[str]:
 
 
 def keep_removed(db: sqlite3.Connection, kind: MergedKind) -> None:
-    """Apply the removals of retention in `old`: copy the ids of removed records, and delete these in `db`."""
+    """Apply the removals of retention in `old`: copy the ids of removed records, and delete these records in `db`."""
     query = f"SELECT {kind.key} FROM main.{kind.table} JOIN old.{kind.pruned} USING ({kind.key})"
     for (identity,) in db.execute(query).fetchall():
         kind.forget(db, identity)

@@ -66,7 +66,7 @@ class RestoreGuard(msgspec.Struct, eq=False):
     _missing: MissingRecords | None = None
     #: Unconfirmed restores, and then unconfirmed steps back in time.
     _happened: list[Restored | GoneBack] = []
-    #: Restores and steps back in time because of which new payments are refused, oldest first.
+    #: Restores and steps back in time that make posd refuse new payments, oldest first.
     _refused_for: list[Restored | GoneBack] = []
     _seq: int = 0
 

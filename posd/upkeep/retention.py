@@ -111,7 +111,7 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row whose time is from `before` to `until`.
 
-    A row after this one is not old. If a later row has a time before `before`, the clock was behind when posd wrote the
+    No later row is old, whatever its time. If its time is before `before`, the clock was behind when posd wrote the
     row. A row with a time after `until` is ignored, because the clock was ahead.
     """
     row = db.execute(

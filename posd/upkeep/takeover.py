@@ -339,7 +339,7 @@ class _TakeOver:
         return bool(differing)
 
     def holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield terminal and payment of the leases that may be lost. The result has open payments, newest first.
+        """Yield terminal and payment of the leases that may be lost. The payments are open, and the newest is first.
 
         A released payment holds no lease, an orphan never had one, and the leases of an undamaged file are known.
         """

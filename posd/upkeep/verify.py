@@ -282,7 +282,7 @@ def _print_job_faults(db: sqlite3.Connection, rowid: int, subject: str, job: Pri
     decided = job.decided_by is not None
     stated = decided and job.decided_by not in NOT_ACCEPTED
     final, ended = job.phase is Phase.FINAL, job.status in FINALS
-    # A refused job has no status, and an open one has no final status.
+    # A refused job has no status. An open job may have a status, but no final one.
     if final is not decided or ended is not stated or (final and not stated and job.status is not None):
         detail = f"{job.phase}, {job.status or 'no state'}, decided by {job.decided_by or 'nothing'}"
         yield "print_job", subject, detail

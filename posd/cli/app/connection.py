@@ -37,7 +37,7 @@ class Api(Connection):
     """The local API behind one Unix socket. Threads may share it."""
 
     def reach(self) -> None:
-        """Raise Unreachable if no process listens, or only the service manager does for longer than START_SECONDS.
+        """Raise Unreachable if no process listens, or if after START_SECONDS still only the service manager listens.
 
         posd would read a request to the service manager's socket at its next start, perhaps hours later.
         """

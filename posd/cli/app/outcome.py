@@ -76,8 +76,8 @@ def start(
 ) -> Reply:
     """PUT a transaction or a print job until the daemon replies, and return the response.
 
-    If no call can have reached posd, nothing was started: raise Unreachable. If posd may have read a call, repeat it,
-    which is safe with the same id. `away`: function that gets the reason before each repetition.
+    If no call can have reached posd, nothing was started: raise Unreachable. If posd may have read a call, repeat it.
+    This is safe, because the id is the same. `away`: function that gets the reason before each repetition.
 
     `deadline` is a time of `time.monotonic()`. `fresh`: whether the id was made for this call. Then `never_started` of
     a Problem is also True if posd refused the first call. Raise Problem, Unreachable or TimedOut.

@@ -39,8 +39,8 @@ Document: TypeAlias = Mapping[str, Any]
 DOUBTFUL = frozenset({"starting", "in_doubt"})
 MORE = "there are more: --all shows them, --limit more of them"
 
-#: Maximum number of payments for which the commands of one attention are written. The commands for the others differ
-#: only in the id.
+#: If many payments have the same attention, its commands are written for this number of them. The commands for the
+#: other payments differ only in the id.
 COMMANDS_FOR = 5
 
 #: Sums in the totals of a list, by their names in the API.

@@ -21,8 +21,8 @@ Cells: TypeAlias = Sequence[Lines]
 SHORT_ID = 8
 #: Number of spaces between two columns.
 GAP = 2
-#: A text up to this width is not broken into lines. If a table is too wide, optional columns are omitted before texts
-#: of up to EASIER are broken, and ids are shortened before texts of up to EASY are broken.
+#: Widths of texts that stay on one line. A table omits optional columns before it breaks a text of up to EASIER, and
+#: shortens ids before it breaks a text of up to EASY.
 EASY, EASIER = 24, 48
 #: Minimum length of a shortened word, in characters.
 LEAST = 12

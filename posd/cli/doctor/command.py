@@ -30,7 +30,7 @@ from posd.config.layers import where
 class DoctorCheck(NamedTuple):
     """One check. `seconds`: time-out. `needs_configuration`: whether it can run only with a readable configuration.
 
-    `refuses`: whether the check finds faults with which posd would not start. `posd config check` runs these checks.
+    `refuses`: whether the check finds faults that prevent a start of posd. `posd config check` runs these checks.
     """
 
     title: str
@@ -66,7 +66,7 @@ SHORT_CHECK_SECONDS = 3.0
 
 
 def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
-    """Return the faults with which posd would not start, and the subjects that this user may not read.
+    """Return the faults that prevent a start of posd, and the subjects that this user may not read.
 
     Only the checks that can find such faults run.
     """

@@ -112,7 +112,7 @@ def _ask(shop: DoctorContext, path: Path) -> Findings:
             continue  # an earlier check has reported the same fault
         # A terminal with an identity conflict cannot charge a card.
         status = "failure" if name == "identity" else STATUSES[said["status"]]
-        # This finding does not refer to `posd status`, which shows no more about the configuration.
+        # `posd status` shows no more about the configuration, so this finding does not refer to it.
         code = "configuration" if name == "configuration" else "health"
         detail, steps = check_words(
             name, {**said, "todo": said["todo"] or named("read what the other lines say about it")}

@@ -219,7 +219,7 @@ def root_again() -> None:
 
 
 def barrier(user: User, path: Path, *, write: bool = False) -> OSError | None:
-    """Return the error with which a user cannot read a file, or None.
+    """Return the error of a user's attempt to read a file, or None.
 
     With `write`, test whether the user can write or create it.
 

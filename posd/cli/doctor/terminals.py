@@ -71,7 +71,7 @@ async def _reach(shop: DoctorContext, terminal: TerminalConfig) -> CheckFinding:
         except OSError as error:
             told = any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found)
             return shop.tell("terminal.ca_told" if told else "terminal.no_ca", serial, reason=error, **given)
-    # The same probe as before each payment: while posd does not trust the clock, it does not check dates.
+    # This probe is the one before each payment: it checks dates only while posd trusts the clock.
     trusted = shop.health("clock").get("status") != "degraded"
     found = await TerminalAccess(terminal, context, none, clock_sure=lambda: trusted).probe(base_url)
     if found.reason is not None:

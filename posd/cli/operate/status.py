@@ -49,7 +49,7 @@ INDENT = 17
 TERMINAL = "{:<10} {:<9} {:<13} {}"
 #: Commands that may need sudo: one reads all files, the other writes files of posd's user.
 DOCTOR, RENEW = "posd doctor", "posd tls renew"
-#: Health checks that are shown first if they fail, because the results or times of others depend on them.
+#: Health checks that are shown first if they fail, because the results or times of other checks depend on them.
 FIRST = ("storage", "configuration", "clock")
 #: State folder of the package, which belongs to posd's user.
 USUAL_STATE = Path("/var/lib/posd")

@@ -29,8 +29,8 @@ from posd.cli.printing import PRINT_JOB
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Time-out of a call in seconds. posd's calls to one terminal run one after the other, each 23 s at most by default,
-#: and some may be before this one.
+#: Time-out of a call in seconds. posd's calls to one terminal run one after the other, and this call may have to wait
+#: for others. By default each takes 23 s at most.
 RECONCILE_SECONDS = 180.0
 
 #: Operation types, for a payment that a restore lost.

@@ -16,9 +16,9 @@ from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
 from posd.cli.explain.catalogue import Advice, advice, chosen, glossed, language, say, translate
 
-#: Operation types for which the terminal is known to ask for the card (terminal API, Lifecycle).
+#: Types of operations that certainly ask for the card on the terminal (terminal API, Lifecycle).
 WITH_CARD = frozenset(str(kind) for kind, row in OPERATIONS.items() if row.asks_for_card)
-#: Age in seconds from which an open payment is shown with its age, because no customer waits so long.
+#: An open payment that is older than this (s) is shown with its age, because no customer waits so long.
 LONG_SECONDS = 900.0
 #: `result` of an outcome -> style of its text.
 STYLES: Mapping[str, str] = {"approved": "green", "declined": "red", "rejected": "red"}
@@ -311,7 +311,7 @@ def refused_step(step: str) -> str:
 
 
 def _reservation(transaction: Mapping[str, Any]) -> str | None:
-    """Return the argument with which a command names a reservation, or None for other payments.
+    """Return the argument that names a reservation in a command. Return None for other payments.
 
     If possible it is the pre-authorization's id, because that selects the newest reference.
     """

@@ -149,8 +149,8 @@ FORMULA = (
     *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
     *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
 )
-#: Pattern of a place before such a character where a cell may begin: at the start of a text, or after a semicolon,
-#: which separates cells in countries with a decimal comma.
+#: Pattern of a place before such a character where a cell may begin: at the start of a text, or after a semicolon. A
+#: semicolon separates cells in countries with a decimal comma.
 _BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
 
 #: Columns of the CSV: members of a payment.

@@ -21,7 +21,7 @@ from posd.client.plans import Place
 #: A document of the local API.
 Document = Mapping[str, Any]
 
-#: Period before now in which payments are counted.
+#: Payments of this last period are counted.
 WINDOW = timedelta(hours=1)
 #: Time for which a payment stays on the screen after its end.
 LINGER = timedelta(seconds=10)

@@ -147,10 +147,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class GoneBack(msgspec.Struct, frozen=True):
-    """Mark of a step back in time.
-
-    When posd started, the database was behind its witness, or another database had replaced it.
-    """
+    """Mark of a start of posd at which the database was behind its witness, or another database was in its place."""
 
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="how it was found, in words")]

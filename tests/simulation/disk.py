@@ -384,28 +384,23 @@ class Disk:
     def _syncs(self, descriptor: int) -> None:
         found = self._file(descriptor)
         if found is None:
-            return _fsync(descriptor)
-        if refused := self.sync(found) if isinstance(found, File) else self.sync_names(found):
+            _fsync(descriptor)
+        elif refused := self.sync(found) if isinstance(found, File) else self.sync_names(found):
             raise _error(refused)
-        return None
 
     def _renames(self, path: _Path, target: _Path) -> None:
         old, new = self._name(path), self._name(target)
         if not old or not new or self.find(old) is None:
-            return _replace(path, target)
-        if refused := self.rename(old, new):
+            _replace(path, target)
+        elif refused := self.rename(old, new):
             raise _error(refused, path)
-        return None
 
     def _unlinks(self, path: _Path, *, dir_fd: int | None = None) -> None:
         name = self._name(path, dir_fd)
-        if name and self.dead:
-            return None
-        if not name or self.find(name) is None:
-            return _unlink(path, dir_fd=dir_fd)
-        if refused := self.unlink(name):
+        if not name or (not self.dead and self.find(name) is None):
+            _unlink(path, dir_fd=dir_fd)
+        elif not self.dead and (refused := self.unlink(name)):
             raise _error(refused, path)
-        return None
 
     def _tells_size(self, path: _Path | int) -> os.statvfs_result:
         found = self._file(path) if isinstance(path, int) else self._name(path)

@@ -305,13 +305,12 @@ class EndChecks:
         wrong = [*self.of(truth, result)]
         if not wrong and not truth.lied and truth.charged != (result == "approved") and result not in truth.words:
             wrong = [f"posd shows {identity} as {result}, and the acquirer has {truth.end}"]
-        finals = {RESULTS[status] for status in map(status_of, truth.acknowledged) if status in FINALS}
-        if finals and not truth.lied and result not in finals:
-            wrong.append(f"posd shows {identity} as {result}, and has acknowledged {sorted(finals)}")
-        if finals and not truth.lied and outcome["evidence"][-1]["kind"] == "operator":
-            told = f"an operator's decision stands for {identity}, and the terminal has reported {sorted(finals)}"
-            wrong.append(told)
         self.fail(*wrong)
+        if final and not truth.lied:
+            finals = sorted({RESULTS[status] for status in final})
+            self.holds(result in finals, f"posd shows {identity} as {result}, and has acknowledged {finals}")
+            told = f"an operator's decision stands for {identity}, and the terminal has reported {finals}"
+            self.holds(outcome["evidence"][-1]["kind"] != "operator", told)
 
     def _feed_ends(self, document: Document, attention: set[str]) -> None:
         """Check that the newest line of the feed about a payment shows its state."""

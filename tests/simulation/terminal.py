@@ -264,13 +264,11 @@ class Terminal(Sender):
         random, habit = payment.random, payment.habit
         # A payment without events ends quickly, before the first search for the payment.
         longest = 3.0 if habit.events == "none-comes" else 15.0
-        if end := await self._aborted(payment, random.uniform(2.0, longest)):
-            return end
-        payment.reading = True
-        self.emit(payment, "CARD_PRESENTED")
-        if habit.end == "retry-card":
-            if end := await self._aborted(payment, random.uniform(1.0, 5.0)):
+        waits = ((2.0, longest), (1.0, 5.0)) if habit.end == "retry-card" else ((2.0, longest),)
+        for seconds in waits:
+            if end := await self._aborted(payment, random.uniform(*seconds)):
                 return end
+            payment.reading = True
             self.emit(payment, "CARD_PRESENTED")
         if end := await self._aborted(payment, random.uniform(0.5, 4.0)):
             return end
@@ -294,14 +292,13 @@ class Terminal(Sender):
     # Aborts and searches.
 
     async def _abort(self, server: Server) -> None:
-        payment = self.running
-        if payment is not None:
+        if (payment := self.running) is not None:
             self.seen("abort", payment.habit.abort)
-        if payment is not None and payment.habit.abort == "slow":
-            await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
-            if server.end.is_closing():
-                return  # the daemon that made the call was killed, and the new daemon has no call under way
-            payment = self.running
+            if payment.habit.abort == "slow":
+                await asyncio.sleep(self.world.plan.reply_timeout * 0.8)
+                if server.end.is_closing():
+                    return  # the daemon that made the call was killed, and the new daemon has no call under way
+                payment = self.running
         if payment is None:
             server.answer(409)
             return

@@ -251,11 +251,9 @@ class Till(Part):
         random = self.world.random("barge", basket.sale.number)
         other = new_id(random)
         self.world.give_habit(other, basket.sale, 99)
-        if elsewhere := random.random() < 0.5 and self.world.plan.tills > 1:
-            request = self._request(basket) | {"terminal": self.world.other_serial(self.serial)}
-        else:
-            request = self._request(basket) | {"sale": f"barge-{basket.sale.number}"}
-        reply = await self._call_once("PUT", f"/v1/transactions/{other}", request)
+        elsewhere, terminal = random.random() < 0.5 and self.world.plan.tills > 1, self.world.other_serial(self.serial)
+        change = {"terminal": terminal} if elsewhere else {"sale": f"barge-{basket.sale.number}"}
+        reply = await self._call_once("PUT", f"/v1/transactions/{other}", self._request(basket) | change)
         if reply is not None and reply.status not in (200, 201):
             self.seen("problem", reply.json["code"])
             self.checks.refused_start(other, reply)

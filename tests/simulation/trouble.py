@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -141,12 +142,9 @@ def _until_opening(now: datetime, chance: int, zone: tzinfo) -> float:
     """
     day = now.astimezone(zone).date()
     hour, minute = {0: (23, 50), 1: (1, 50)}.get(chance % 7, (8, chance % 60))
-    days = 2 if chance // 7 % 7 == 0 else 1
-    found = datetime.combine(day, time(hour, minute), zone)
-    while found <= now or days > 1:
-        day, days = day + timedelta(days=1), days - 1
-        found = datetime.combine(day, time(hour, minute), zone)
-    return (found.astimezone(UTC) - now).total_seconds()
+    days = count(1 if chance // 7 % 7 == 0 else 0)
+    openings = (datetime.combine(day + timedelta(days=number), time(hour, minute), zone) for number in days)
+    return (next(moment for moment in openings if moment > now).astimezone(UTC) - now).total_seconds()
 
 
 async def disk_error(world: "World", fault: "Fault") -> None:
@@ -326,11 +324,11 @@ async def _reload(world: "World", fault: "Fault") -> None:
 
 
 async def _connect(
-    world: "World", origin: str, place: Any, count: int, said: Sequence[bytes], *, reads: bool = True
+    world: "World", origin: str, place: Any, many: int, said: Sequence[bytes], *, reads: bool = True
 ) -> list[End]:
     """Open connections, and write a text on each."""
     ends = []
-    for number in range(count):
+    for number in range(many):
         with suppress(OSError):
             end = await world.network.dial(origin, place, credentials=(3000, 3000, 3000))
             end.attach(asyncio.Protocol())

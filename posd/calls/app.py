@@ -30,8 +30,8 @@ from posd.records.quotas import SenderQuotas
 
 #: Maximum size of a body, in bytes. A start request has at most 16 KiB of metadata and options, and a few small fields.
 MAX_BODY_BYTES = 256 * 1024
-#: Sizes of a body and of a response (bytes) that are allowed even if the budget of the sender is used up: a start with
-#: a few fields, and all responses except long pages.
+#: A body and a response up to these sizes (bytes) are allowed even if the budget of the sender is used up. A start with
+#: a few fields is that small, and so are all responses except long pages.
 SMALL_BODY_BYTES = 4 * 1024
 SMALL_ANSWER_BYTES = 64 * 1024
 CANNOT_ANSWER = "cannot answer this call"
@@ -41,8 +41,8 @@ TRIM_BYTES = 8 * 1024 * 1024
 CALLS_AT_ONCE = 8
 #: Seconds after which a running call is not counted. So a call that waits for the disk does not delay others for long.
 TURN_SECONDS = 0.1
-#: Maximum number of long pages that are read and encoded at a time: two, so that one slow page does not stop the pages
-#: of all other clients.
+#: Maximum number of long pages that are read and encoded at a time. With two, one slow page does not stop the pages of
+#: all other clients.
 PAGES_AT_ONCE = 2
 #: Bytes reserved for a page until its size is known. A page of 500 small payments needs three quarters of that.
 PAGE_BYTES = 1024 * 1024
@@ -146,7 +146,7 @@ def problem_response(problem: Problem, *, starts: bool = False) -> Response:
 def connection_refused(problem: Problem) -> bytes:
     """Return a problem response in wire format, for a connection that is then closed.
 
-    The call was not read, so it may be one that starts something.
+    The call was not read, so it may have been a start.
     """
     response = problem_response(problem, starts=True)
     head = b"".join(b"%s: %s\r\n" % pair for pair in (*response.raw_headers, (b"connection", b"close")))

@@ -117,7 +117,7 @@ class TerminalTimes(msgspec.Struct, frozen=True):
 
 
 def beginning(kept: StoredClock | None, newest_record: datetime | None) -> StoredClock | None:
-    """Return the state at a start, from the stored state and the time of the newest record; None without both."""
+    """Return the state at a start, from the stored state and the newest record's time; None if both are missing."""
     if newest_record is None:
         return kept
     if kept is None:  # an earlier version stored nothing

@@ -158,7 +158,7 @@ def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
 def _differs(facts: Facts, final: TransactionEvent | None, original: Original | None, basis: Basis) -> bool:
     """Whether the terminal reported another amount than the till requested.
 
-    A tip that the cardholder added is no difference.
+    A tip that the cardholder added does not count as a difference.
     """
     if facts.authorized is None or basis is Basis.NEW_TOTAL:
         return False

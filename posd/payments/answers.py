@@ -92,7 +92,7 @@ def judge_error(
 def _says_more(
     place: Any, error: ErrorEnvelope, client_transaction_id: str, known: frozenset[str] = _ERROR_MEMBERS, depth: int = 0
 ) -> bool:
-    """Whether a reply contains anything besides the error of this payment."""
+    """Whether a reply contains more than the error of this payment."""
     if not isinstance(place, Object) or place.repeated or depth > _DEPTH:
         return True
 

@@ -85,9 +85,9 @@ class Original(msgspec.Struct, frozen=True):
 class Effect(msgspec.Struct, frozen=True):
     """Effect of an operation. For an open operation, the effect that an approval would have.
 
-    `kind`: the operation type, or `unknown` without one. The kind of a void is `cancellation`, `refund`, `void`
-    (unknown which), `release` (of a reservation) or `void of unknown`. `of`: None if unknown. `amount`: negative for a
-    reversal or a release, None if unknown.
+    `kind`: the operation type, or `unknown`. The kind of a void is `cancellation`, `refund`, `void` (if it may be
+    either), `release` (of a reservation), or `void of unknown` (if the original is unknown). `of`: None if unknown.
+    `amount`: negative for a reversal or a release, None if unknown.
     """
 
     kind: str

@@ -26,8 +26,8 @@ from posd.terminals.attempt import Attempt
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
     """The one attempt to send the start, as the terminal client reported it. Bodies are base64 in JSON.
 
-    `errors_in_2xx`: the profile's value at that time, or None if the entry was recorded by a version of posd that
-    ignored errors in replies (see `answers.judge`).
+    `errors_in_2xx`: the profile's value at that time. None: a version of posd that ignored errors in replies recorded
+    the entry (see `answers.judge`).
     """
 
     attempt: Attempt

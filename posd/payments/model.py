@@ -80,7 +80,7 @@ class TerminalFailure(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True):
     """Reason why a transaction was not approved.
 
-    The reason is that of the final event, or one from posd, with `type` `posd`.
+    The reason is from the final event. A reason that posd itself gives has the `type` `posd`.
     """
 
     type: Annotated[str | None, Meta(description="the type in the event, or `posd`")]
@@ -319,7 +319,7 @@ def unsettled(transaction: Transaction) -> bool:
     if any(item.code in CONFLICTS for item in transaction.attention):
         return True
     outcome = transaction.outcome
-    # The terminal ended the transaction after it had asked the acquirer, whose decision is unknown.
+    # The terminal ended the transaction after it had asked the acquirer. The acquirer's decision is unknown.
     return (
         outcome is not None
         and outcome.result is not Result.APPROVED
@@ -382,7 +382,7 @@ def unaccounted(transaction: Transaction) -> bool:
 
 
 def wait_left(transaction: Transaction, now: datetime) -> timedelta | None:
-    """Return the time for which a customer may still wait at the terminal, or None if it is over or unknown."""
+    """Return how long a customer may still wait at the terminal. None: the customer has left, or it is unknown."""
     left = LONG_WAIT - (now - parse_iso(transaction.created_at))
     return left if timedelta(0) <= left <= LONG_WAIT else None
 

@@ -88,7 +88,7 @@ def begin(unit: WriteTransaction, transaction: Transaction, word: str) -> None:
 
 
 def with_unit(unit: WriteTransaction, transaction: Transaction, fleet: Fleet, serial: str) -> Transaction:
-    """Set `answer_unit`, if it is unknown, to that of terminal `serial`. Return the payment."""
+    """If `answer_unit` is unknown, set it to the unit of terminal `serial`. Return the payment."""
     if transaction.answer_unit is not None:
         return transaction
     return rows.update(unit, transaction, msgspec.structs.replace(transaction, answer_unit=fleet.answer_unit(serial)))
@@ -287,8 +287,8 @@ def tell(change: TransactionChanged) -> None:
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
     """Put `starting` transactions in doubt, and free the terminals of ended ones.
 
-    Return the transactions for the reconciler: open ones, those that an operator resolved recently, and those with the
-    attention `illegal_transition` for which posd has not searched.
+    Return the transactions for the reconciler: the open ones, those that an operator resolved recently, and those of
+    `rows.to_ask_once`.
     """
 
     def work(unit: WriteTransaction) -> list[Transaction]:

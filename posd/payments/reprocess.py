@@ -149,9 +149,9 @@ def derive(db: sqlite3.Connection, stored: Transaction) -> tuple[Transaction, Se
 def _start_first(entries: list[journal.Journaled]) -> list[journal.Journaled]:
     """Move the attempt to start before a `TakenOver` or `Resolved` entry.
 
-    A restore appends the journal of one database to that of another. If the other database had only the id of the
-    payment, its `TakenOver` or `Resolved` entry comes first. In that order, the derivation would put the transaction in
-    doubt again.
+    A restore appends the journal of one database to the journal of another. If the other database had only the id of
+    the payment, its `TakenOver` or `Resolved` entry comes first. In that order, the derivation would put the
+    transaction in doubt again.
     """
     start = next((at for at, item in enumerate(entries) if isinstance(item.entry, Attempted)), 0)
     taken = next((at for at, item in enumerate(entries) if isinstance(item.entry, TakenOver | Resolved)), start)

@@ -1,4 +1,4 @@
-"""SQL for the rows of transactions, leases, unread approvals, searches known to work, and words of the metadata.
+"""SQL for the rows of transactions, leases, unread approvals, successful searches, and words of the metadata.
 
 Only `payments.record` inserts and updates rows of transactions.
 """
@@ -78,7 +78,7 @@ _SELECT_ENDED = (
     f"{SELECT} INDEXED BY transactions_newest WHERE created_at >= ? AND created_at < ? AND phase = 'final'"
     " ORDER BY created_at, client_transaction_id"
 )
-#: The newest payments of a terminal. The limit bounds the read, because perhaps none meets the outer query's condition.
+#: The newest payments of a terminal. Without the limit, SQLite would read all if none meets the outer condition.
 _NEWEST_OF = (
     "SELECT client_transaction_id AS id, phase, answer_unit, outcome, attention, final_event FROM transactions"
     " INDEXED BY transactions_terminal WHERE terminal = ? ORDER BY created_at DESC LIMIT 1000"
@@ -144,7 +144,7 @@ def insert(unit: WriteTransaction, transaction: Transaction) -> None:
 
 
 def keep_search(unit: WriteTransaction, transaction: Transaction) -> None:
-    """Store the time of a search, without a journal entry. Its result was the same as that of the search before."""
+    """Store the time of a search, without a journal entry. The search before had the same result."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
         (*PAYMENT.stored(transaction, "last_search"), transaction.client_transaction_id),
@@ -182,7 +182,7 @@ def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -
 
 
 def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
-    """Return the ended transactions with the attention `illegal_transition` for which posd has not searched."""
+    """Return the ended transactions with the attention `illegal_transition` that posd has not searched for."""
     where = "phase = 'final' AND last_search IS NULL AND instr(attention, '\"illegal_transition\"') > 0"
     query = f"{SELECT} INDEXED BY transactions_to_ask_once WHERE {where}"
     return [_transaction(row) for row in db.execute(query)]
@@ -375,7 +375,7 @@ def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]
     return [row[0] for row in found]
 
 
-# Words of the till's metadata, by which a list finds transactions (`posd.base.canonical_json`).
+# Words of the till's metadata (`posd.base.canonical_json`). A list finds transactions by these words.
 
 _KEEP = "INSERT OR IGNORE INTO transaction_words (word, at, id) VALUES (?, ?, ?)"
 _DROP = "DELETE FROM transaction_words WHERE word = ? AND at = ? AND id = ?"

@@ -120,7 +120,7 @@ class Searching(RecordService):
     async def ask(self, client_transaction_id: str, terminal: str) -> tuple[Answer, AskedDevice | None]:
         """Search without recording the result.
 
-        Return the result and the device that was asked. It can be another device than the one that received the start.
+        Return the result and the device that was asked. Another device may have received the start.
         """
         if (known := self._fleet.get(terminal)) is None:
             return SearchFailed(f"terminal {terminal} is not in the fleet"), None

@@ -189,7 +189,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return draft, way
 
     async def _decimals(self, identity: str, terminal: str) -> int:
-        """Return how many decimal places an amount may have: the configured number, else that of the currency."""
+        """Return how many decimal places an amount may have: the configured number, else the currency's."""
         if self._amounts.decimals is not None:
             return self._amounts.decimals
         checks = self._approval_checks
@@ -234,7 +234,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         return original.terminal if original is not None and original.terminal in self._fleet else None
 
     def _until(self, moment: datetime | None) -> SendDeadline | None:
-        """Return the deadline for a `not_after`, or None without one.
+        """Return the deadline for a `not_after`. Return None if the request has none.
 
         Raise Problem expired if the deadline has passed, and clock_unsure if posd does not trust the clock.
         """

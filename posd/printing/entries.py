@@ -130,7 +130,7 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
     after = apply(job, Called(body), now)
     if len(recorded) >= MAX_CALLBACKS:
         return (after.decided_by, after.status) == (job.decided_by, job.status)
-    # This runs inside a commit, for which payments wait. So only the status of the recorded webhooks is parsed again.
+    # This runs inside a commit, and payments wait for it. So only the status of the recorded webhooks is parsed again.
     return after == job and read_status(body) in map(read_status, recorded)
 
 

@@ -28,7 +28,7 @@ log = structlog.get_logger("posd.inbox")
 
 
 class UnreadableCallback(msgspec.Struct, frozen=True):
-    """A callback with a valid token whose body could not be received, with the reply, the reason and the sender.
+    """A callback with a valid token, but without a readable body. The fields have the reply, the reason and the sender.
 
     `limit_bytes`: the limit that the body exceeds, if that is the reason. `detail`: the error of the HTTP parser.
     """
@@ -57,11 +57,11 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class CallbackInbox(Generic[R]):
-    """Shared steps of the inbox of payments and of that of print jobs.
+    """Steps that the inboxes of payments and of print jobs share.
 
-    `record` applies and stores an entry. `on_unusable` is called with the id of a record about which posd has to query
-    the terminal, after a callback that was unusable or could not be stored. `comes_once`: whether the terminal sends
-    each callback only once.
+    `record` applies and stores an entry. `on_unusable` is called with the id of a record after a callback that was
+    unusable or could not be stored. Then posd queries the terminal about the record. `comes_once`: whether the terminal
+    sends each callback only once.
     """
 
     kind: RecordKind[R, Any]

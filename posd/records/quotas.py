@@ -21,7 +21,7 @@ from posd.httpd.allowance import Allowance
 
 #: Minimum time between two reports that a user has reached a limit, in seconds. The metric counts every refusal.
 TELL_SECONDS = 3600.0
-#: Maximum number of pairs of limit and user for which the time of the last report is kept.
+#: Maximum number of stored times of reports. There is one time for each pair of limit and user.
 MAX_TOLD = 1024
 
 log = structlog.get_logger("posd.limits")
@@ -150,7 +150,7 @@ class SenderQuotas:
     def require(self, sender: SocketPeer | None, size: int, cannot: str, *, process_alone: bool = False) -> None:
         """Raise Problem limit_reached if a quota of the sender has less than `size` bytes.
 
-        `process_alone`: use only the quota of the process, not that of the user.
+        `process_alone`: use only the quota of the process, not the quota of the user.
         """
         for (limit, allowance), key in self._of(sender, process_alone):
             seconds = allowance.seconds_until(key, size)

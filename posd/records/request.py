@@ -23,8 +23,8 @@ MAX_SERIAL_CHARACTERS = 128
 #: Serial number of a terminal in a request.
 AskedSerial = Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)]
 
-#: Maximum number of faults that a response lists. A body of the largest size can have thousands of unknown fields, and
-#: the search for a similar name for each would block the event loop for seconds.
+#: Maximum number of faults that a response lists. A body of the largest size can have thousands of unknown fields. A
+#: search for names similar to all of them would block the event loop for seconds.
 MAX_FAULTS = 50
 
 #: White space as in the API description (`\S`, ECMA-262). `str.strip` would also remove control characters.
@@ -79,8 +79,8 @@ def differing(
     """Return the names of the fields in which a request differs from the recorded one.
 
     `but`: fields that are not recorded. JSON texts are compared by content. A faulty field counts as different, because
-    the recorded field had no fault. A missing field is compared by its default value. A missing terminal
-    counts as equal. A body that is no object differs in `body`.
+    the recorded field had no fault. A missing field is compared by its default value. A missing terminal counts as
+    equal. If the body is not an object, return `body`.
     """
     found = [fault for fault in faults if not fault.missing]
     if any(fault.path == "" for fault in found):

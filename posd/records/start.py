@@ -130,8 +130,8 @@ class Starts(RecordService, Generic[R, Q, D]):
     async def recorded(self, identity: str, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work`, which needs the record of an id. Return its result, or raise its Problem.
 
-        While a call that starts the id is open, `not_found` is no result, because that call may still record the id.
-        Then `work` is repeated when the id is recorded, or when that call ends.
+        While a call that starts the id is open, that call may still record the id. If `work` raises `not_found` then,
+        repeat it when the id is recorded, or when that call ends.
         """
         if identity.lower() not in self._calls:
             return await work()
@@ -293,7 +293,7 @@ class Starts(RecordService, Generic[R, Q, D]):
             log.error("posd.internal_error", **self.kind.named(identity), error_id=error_id, exc_info=error)
 
     def _not_known(self, identity: str, why: object) -> Problem:
-        """Return the problem of a call for which posd cannot tell whether the id was sent. The till repeats the call.
+        """Return the problem of a call if posd cannot tell whether the id was sent. The till repeats the call.
 
         Its status is not 503, which would mean that nothing was sent.
         """

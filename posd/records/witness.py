@@ -1,8 +1,8 @@
 """Content of the witness, a file beside the database with recent starts.
 
 Each line has a checksum and a JSON array, so a torn or damaged line does not affect other lines. The file has no
-amounts, no metadata and no references. It has the key of the sale, so that a sale whose payment the database has lost
-is not paid again under another id.
+amounts, no metadata and no references. It has the key of the sale. So if the database loses a payment, the
+sale is not paid again under another id.
 
 Source: architecture, A database that goes back in time.
 """
@@ -118,7 +118,7 @@ def why_gone_back(
 
     `identities`: identities of the database, the present one last. `seq`: highest feed number of the database.
     `unknown`: number of payments in the witness that the database does not have. After `posd restore`, the witness has
-    the identity of the replaced database, and that is no fault.
+    the identity of the replaced database, which is correct.
     """
     known = {item.database_id for item in identities}
     if (

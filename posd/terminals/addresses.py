@@ -294,7 +294,7 @@ class TerminalAddresses:
         return OpenConflict(conflict, since, self.claimants(), what, steps)
 
     def same_device(self, sent_to: str, base_url: str) -> bool | str:
-        """Return whether the device at `base_url` is the one that received the newest start, at `sent_to`.
+        """Return whether the device at `base_url` received the newest start. `sent_to`: address of that start.
 
         If that depends on its certificate, return the fingerprint that the certificate must have.
 

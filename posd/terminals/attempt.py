@@ -62,7 +62,7 @@ def read_envelope(body: bytes) -> ErrorEnvelope | None:
 
 
 def envelope_in(members: Object) -> ErrorEnvelope | None:
-    """Return the first error in a reply that has type and code, else the first one that has type or code."""
+    """Return the first error in a reply that has type and code, else the first error with a type or a code."""
     found = list(_places(members))
     if not found:
         return None

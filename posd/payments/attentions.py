@@ -113,9 +113,9 @@ class AddressChanges(RecordService):
 
 # Effect of an identity conflict on open payments: an attention while it lasts.
 #
-# During an identity conflict nothing is sent to the terminal. The terminal's open payments get an attention. The serial
-# that a device reports in an acknowledgement, an event or a search is stored. An address at which a device reported
-# another serial is not used until the right terminal answers there, or an operator decides.
+# During an identity conflict nothing is started on the terminal. The terminal's open payments get an attention. posd
+# stores the serial that a device reports in an acknowledgement, an event or a search. If a device reported another
+# serial, no payment is sent to its address until the right terminal answers there, or an operator decides.
 
 
 class IdentityConflicts(RecordService):

@@ -256,7 +256,7 @@ class Reconciler(RecordService):
     def _wait(self, identity: str) -> None:
         """Schedule the next search for a transaction from its present state."""
         item = self._watched.get(identity)
-        if item is None or not self._running or identity in self._calls:  # `_called` schedules after a running call
+        if item is None or not self._running or identity in self._calls:  # then `_called` plans the next search
             return
         at = schedule.due(item.watch, self._settings)
         if at is None or (item.timer is not None and item.timer.when() <= at):

@@ -254,7 +254,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """Raise Problem if the deadline has passed."""
         now = self._now()
         if until.passed(now, self._parts.elapsed()):
-            # After a restore, an earlier call may have sent this id. Then advice to use a new id could charge twice.
+            # After a restore, an earlier call may have sent this id. Then the advice to use a new id could cause a second charge.
             self._parts.refuse_unseen()
             raise Problem(
                 "expired",

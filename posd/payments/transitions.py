@@ -314,7 +314,7 @@ def address_back(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
-    """Raise an attention because the terminal has an identity conflict, during which nothing is sent to it."""
+    """Raise an attention because the terminal has an identity conflict. During it, nothing is started there."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
 
 

@@ -72,7 +72,7 @@ class TerminalAddresses:
         self.pinned = config.pin is not None and config.scheme == "https"
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = SerialAnnouncements(config.scheme)
-        #: Whether any address may be tried, because it is configured, or the device has to prove its identity.
+        #: Whether any address may be tried: the address is configured, or the device there has to prove its identity.
         self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
         #: The last announcement that names the configured address. It can be of another terminal.
         self.announced: Announcement | None = None

@@ -96,7 +96,7 @@ def read_announcement(
     """Return the announcement. Raise ValueError with the reason.
 
     `name` ends with `service_type`. `properties`: content of the TXT record. `announced`: addresses as texts. `rules`
-    has the names in the TXT record that can have the serial, and the addresses of the configured interfaces.
+    has the keys of the TXT record whose value is a serial, and the addresses of the configured interfaces.
     """
     lowered = {key.lower(): value for key, value in properties.items()}
     serial = _serial(lowered, name.removesuffix(f".{service_type}"), rules.serial_keys)
@@ -109,7 +109,7 @@ def read_announcement(
 
 
 def _serial(properties: Mapping[str, str | None], instance: str, keys: tuple[str, ...]) -> str:
-    """Return the serial: the value of the first of `keys` (regardless of case) that has one, else the instance name."""
+    """Return the serial: the first value under one of `keys` (in any case), else the instance name."""
     named = ((properties.get(key.lower()) or "").strip() for key in keys)
     serial = next((value for value in named if value), instance)
     if not serial or len(serial) > MAX_SERIAL or not _plain(serial):
@@ -144,8 +144,8 @@ def is_at(announcement: Announcement, base_url: str) -> bool:
 # Each announcement of a serial is a claim, with one candidate for each of its addresses. A connection checks each
 # candidate: TCP, and TLS as configured for that terminal. Rules of the choice:
 #
-# - The order is: replies, not tried yet, unreachable, TLS does not verify. Among equals the newest announcement comes
-#   first. The addresses of one announcement stay in their order.
+# - Devices that reply come first, then addresses that were not tried, unreachable ones, and those whose certificate is
+#   refused. Among equals the newest announcement comes first. The addresses of one announcement stay in their order.
 # - An announcement under a known instance name replaces the previous one. The old addresses stay while a device replies
 #   there and none replies at the new ones, because the newest announcement may be false.
 # - Two reachable devices with one serial are rivals. The operator has to decide between them.
@@ -370,8 +370,8 @@ def _same_name(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
 def _one_device(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
     """Return whether two announcements are of one device.
 
-    They are of one device if they have the same certificate (or none), two service types, and a common host. They are
-    also of one device if they have the same certificate and the same instance name.
+    They are, if they have the same certificate (or none), different service types, and a common host. They also are, if
+    they have the same certificate and the same instance name.
     """
     if one is other:
         return True

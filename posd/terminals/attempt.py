@@ -1,8 +1,8 @@
 """Result of the one attempt to call a terminal: whether anything was written, and whether a complete reply arrived.
 
 An error in a reply is `{type, code, message, param, object}` (terminal API, Refusals). A terminal writes the error at
-the top of the reply, in a member `failure`, or in a member `object`. In an error at the top, `object` can describe the
-payment instead. All places are parsed leniently, because a reply is untrusted.
+the top of the reply, in a member `failure`, or in a member `object`. If the error is at the top, its member `object`
+can describe the payment instead. All places are parsed leniently, because a reply is untrusted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ class ErrorEnvelope(msgspec.Struct, frozen=True):
     """Error in a terminal's reply. A field is None if it is missing or not a text.
 
     `acquirer`: whether the acquirer may have been asked. `busy`: whether the terminal runs another operation.
-    `certain`: whether it is an error even in a 2xx reply, where a code alone proves nothing. `clear`: whether all
+    `certain`: whether it is an error even in a 2xx reply. There, a code alone proves nothing. `clear`: whether all
     readable parts agree. `whole`: whether it is clear, and has a type and a code. `serial_number`: serial in the error.
     """
 
@@ -207,7 +207,7 @@ class Doubtful(msgspec.Struct, frozen=True):
     reason: str
 
 
-#: Statuses 4xx that are no refusal. With a 408 the terminal stopped reading, but it may have started the payment.
+#: Statuses 4xx that do not refuse the start. After a 408 the terminal may still have started the payment.
 UNDECIDED_CLIENT_ERRORS = frozenset({408})
 #: Statuses of refused authentication. The terminal has not accepted the caller, and sends nothing to the acquirer.
 UNAUTHENTICATED = frozenset({401, 403})

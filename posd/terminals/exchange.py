@@ -197,7 +197,7 @@ class ClientExchange(asyncio.Protocol):
                 transport.abort()
 
     def _watch(self) -> None:
-        """End the exchange after a silence. The timer is not restarted for each piece of data, but at its end."""
+        """End the exchange after a silence. If data has arrived meanwhile, set the timer for the rest of the time."""
         last = self._heard + self._silence
         if self._loop.time() < last:
             self._timer = self._loop.call_at(last, self._watch)

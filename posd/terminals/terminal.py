@@ -30,7 +30,7 @@ CHECK_SECONDS = 1.0
 #: Seconds for which a call waits for the probes of other announced addresses after the trusted address has replied.
 #: The call goes to the trusted address, so a slow device at another address must not delay it.
 OTHERS_SECONDS = 0.3
-#: Seconds without a conflict in the probes before a conflict between several devices ends.
+#: A conflict between several devices ends when posd has not found it for this many seconds.
 CALM_SECONDS = 15.0
 
 #: Reason why a device is not accepted at the address of a terminal that has proven its identity before.

@@ -1,7 +1,7 @@
 """TLS to terminals, verified with a CA or a pinned fingerprint. Verification is never off.
 
 If verification fails, no byte of a request is sent on that connection. The message about the failure says what to do.
-That depends on the refused certificate, which OpenSSL does not return. So a second connection reads the certificate.
+This advice depends on the refused certificate, which OpenSSL does not return. So a second connection reads it.
 Nothing is sent on that connection, and nothing from it is trusted.
 """
 

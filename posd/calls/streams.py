@@ -91,8 +91,8 @@ ENDS = (
     StreamMessage("problem", Ended, "the stream cannot continue: connect again; the response then has the reason"),
 )
 
-#: Seconds between two comments that show a live connection. Proxies and clients close a connection that is silent for
-#: 30 or 60 seconds.
+#: Seconds between two comments on a stream. They show that the connection is alive. Proxies and clients close a
+#: connection that is silent for 30 or 60 seconds.
 HEARTBEAT_SECONDS = 15.0
 #: Milliseconds before a client should reconnect. A daemon restarts in about a second.
 RETRY_MILLISECONDS = 1000
@@ -167,8 +167,8 @@ def resume_after(request: Request, parameter: Parameter) -> Any:
 def wants_stream(request: Request) -> bool:
     """Return whether a client requests a stream.
 
-    Its Accept header names the type of the stream with at least the weight of the document. With a wildcard alone the
-    document is sent.
+    A client does so if its Accept header names the type of streams, with at least the weight of the document's type.
+    For a wildcard alone, posd sends the document.
     """
     asked = accepted_weights(request.headers.getlist("accept"))
     return asked.get(STREAM, 0.0) > 0 and asked[STREAM] >= asked.get(DOCUMENT, 0.0)
@@ -354,7 +354,7 @@ async def _write(send: Any, data: bytes, *, more: bool = True) -> None:
 async def _end(send: Any, data: bytes) -> None:
     """Write the last event, and then the end of the response.
 
-    With one write, a slow client would not receive the notice that it was disconnected.
+    These are two writes. With one, a slow client would not receive the notice that it was disconnected.
     """
     await _write(send, data)
     await _write(send, b"", more=False)

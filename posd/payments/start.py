@@ -212,7 +212,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _require_sendable(self, config: TerminalConfig, request: StartRequest) -> None:
-        """Raise Problem if the request must be signed, but it cannot be signed, or posd does not trust the clock."""
+        """If calls to the terminal are signed, raise Problem for an unsignable request, or an untrusted clock."""
         if config.auth == "none":
             return
         amount = on_wire(request.amount, config.amount_unit)
@@ -254,7 +254,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         """Raise Problem if the deadline has passed."""
         now = self._now()
         if until.passed(now, self._parts.elapsed()):
-            # After a restore, an earlier call may have sent this id. Then the advice to use a new id could cause a second charge.
+            # After a restore, an earlier call may have sent this id. Then a new id could cause a second charge.
             self._parts.refuse_unseen()
             raise Problem(
                 "expired",

@@ -190,8 +190,9 @@ WORDS: Mapping[int, str] = {
 class ProbeResult(msgspec.Struct, frozen=True):
     """Result of a probe. `reason`: why it failed, as text, or None if it succeeded.
 
-    `refused`: whether it failed because the device's certificate is not trusted. `of_dates`: whether only its dates are
-    the cause, because OpenSSL checks them last. `certificate`: SHA-256 fingerprint (hex) of the trusted certificate.
+    `refused`: whether it failed because the device's certificate is not trusted. `of_dates`: whether its dates are
+    the only cause. This is known, because OpenSSL checks them last. `certificate`: SHA-256 fingerprint (hex) of the
+    trusted certificate.
     """
 
     reason: str | None = None

@@ -2,14 +2,15 @@
 another lane.
 """
 
-import copy
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import product
 from random import Random
 from typing import Any
 
-from posd.base.json_types import Place, parts
 from tests.collect.life import life
+from tests.fuzz.mutation import Literal, Members, Place, places, tree, write
 
 Sent = tuple[str, bytes]
 
@@ -26,8 +27,7 @@ SHARP: tuple[str, ...] = (
         '"2026-11-20T12:00:00-23:59"',
     ),
 )
-LITERALS: tuple[str, ...] = (
-    *SHARP,
+OTHERS: tuple[str, ...] = (
     *("null", "true", "[]", "{}", '""', "0", "-1", "1.5", "-0.0", "NaN", "Infinity", "-Infinity"),
     *("2147483648", "9223372036854775806", "9223372036854775807", "9223372036854775808", "18446744073709551616"),
     *("9" * 400, "9" * 5000, "0." + "1" * 20000, "1e400", "-1e-20000", "1e99999999999999999999", "0e5000"),
@@ -46,12 +46,11 @@ LITERALS: tuple[str, ...] = (
 )
 
 
-def within(message: dict[str, Any], place: Place) -> Any:
-    """Return the object or array that contains a place of a message."""
-    found: Any = message
-    for step in place[:-1]:
-        found = found[step]
-    return found
+def members(root: list[Any]) -> Iterator[tuple[str, Place]]:
+    """Yield the place of each member below a container, with the member's name."""
+    for place in places(root):
+        if isinstance(place.holder, Members):
+            yield place.holder[place.at][0], place
 
 
 class HostileLanes:
@@ -62,18 +61,12 @@ class HostileLanes:
     def __init__(self, seed: int, known: Sequence[dict[str, Any]]) -> None:
         self._random = Random(seed)
         self._known = known
-        lives = [life(seed + number, f"bad-{number}").sent for number in range(4)]
-        #: Name of a field -> (message, place in the message).
-        self._places: dict[str, list[tuple[dict[str, Any], Place]]] = {}
-        for message in (message for sent in lives for message in sent):
-            for place, _ in parts(message):
-                if place and isinstance(name := place[-1], str):
-                    self._places.setdefault(name, []).append((message, place))
-        names = sorted(self._places)
-        sharp, other = (
-            [(name, number) for name in names for number in numbers]
-            for numbers in (range(len(SHARP)), range(len(SHARP), len(LITERALS)))
-        )
+        #: Name of a field -> messages, once for each place of the field in the message.
+        self._with = defaultdict[str, list[dict[str, Any]]](list)
+        for message in (message for number in range(4) for message in life(seed + number, f"bad-{number}").sent):
+            for name, _ in members([tree(message)]):
+                self._with[name].append(message)
+        sharp, other = (list(product(sorted(self._with), literals)) for literals in (SHARP, OTHERS))
         self._random.shuffle(sharp)
         self._random.shuffle(other)
         #: Each field gets each literal, then random values.
@@ -82,48 +75,47 @@ class HostileLanes:
     def messages(self, known: int) -> Iterator[Sent]:
         """Yield messages. The first known messages were already sent."""
         while True:
-            name, literal = self._left.pop() if self._left else (self._random.choice(sorted(self._places)), None)
-            found, place = self._random.choice(self._places[name])
-            message = copy.deepcopy(found)
-            if literal is not None:
-                within(message, place)[place[-1]] = f"LITERAL {literal}"
-            for _ in range(0 if literal is not None else self._random.choice((0, 1, 1, 2, 5))):
-                self._harm(message, known)
-            yield f"posd.{found['merchant']}.{found['lane']}", self._written(message, literal)
+            name, literal = self._left.pop() if self._left else (self._random.choice(sorted(self._with)), None)
+            message = self._random.choice(self._with[name])
+            root = [tree(message)]
+            if literal is None:
+                for _ in range(self._random.choice((0, 1, 1, 2, 5))):
+                    self._harm(root, known)
+            else:
+                place = self._random.choice([place for found, place in members(root) if found == name])
+                place.holder[place.at] = place.like(Literal(literal))
+            data = write(root[0], ascii_only=self._random.random() < 0.5).encode()
+            yield f"posd.{message['merchant']}.{message['lane']}", self._damaged(data) if literal is None else data
 
-    def _harm(self, message: dict[str, Any], known: int) -> None:
+    def _harm(self, root: list[Any], known: int) -> None:
         """Replace, remove or repeat one value at any place, or copy a value from another lane."""
-        place = self._random.choice([place for place, _ in parts(message) if place])
-        inner = within(message, place)
+        holder, at = place = self._random.choice([*places(root)][1:])
         match self._random.randrange(6):
             case 0:
-                del inner[place[-1]]
+                del holder[at]
             case 1 if known:
-                self._steal(inner, place, known)
-            case 2 if isinstance(inner, list):
-                inner.append(copy.deepcopy(inner[0]))
+                self._steal(place, self._known[self._random.randrange(known)])
+            case 2 if not isinstance(holder, Members):
+                holder.append(holder[0])
             case _:
-                inner[place[-1]] = f"LITERAL {self._random.randrange(len(LITERALS))}"
+                holder[at] = place.like(Literal(self._random.choice((*SHARP, *OTHERS))))
 
-    def _steal(self, inner: Any, place: Place, known: int) -> None:
-        other = self._known[self._random.randrange(known)]
-        name = self._random.choice(("database_id", "merchant", "lane", "changes", "previous", "id"))
-        if isinstance(inner, dict):
-            inner[name] = copy.deepcopy(other.get(name, other["database_id"]))
+    def _steal(self, place: Place, other: dict[str, Any]) -> None:
+        holder, at = place
+        if isinstance(holder, Members):
+            name = self._random.choice(("database_id", "merchant", "lane", "changes", "previous", "id"))
+            holder[:] = (dict(holder) | {name: tree(other.get(name, other["database_id"]))}).items()
         else:
-            inner[place[-1]] = copy.deepcopy(other)
+            holder[at] = tree(other)
 
-    def _written(self, message: dict[str, Any], literal: int | None) -> bytes:
-        text = json.dumps(message, ensure_ascii=self._random.random() < 0.5)
-        for number in reversed(range(len(LITERALS))):
-            text = text.replace(f'"LITERAL {number}"', LITERALS[number])
-        data = text.encode()
-        match self._random.randrange(40) if literal is None else None:
+    def _damaged(self, data: bytes) -> bytes:
+        """Return the data, which is rarely cut, replaced or changed in one byte."""
+        at = self._random.randrange(len(data))
+        match self._random.randrange(40):
             case 0:
-                return data[: self._random.randrange(len(data))]
+                return data[:at]
             case 1:
                 return self._random.randbytes(self._random.randrange(200))
             case 2:
-                at = self._random.randrange(len(data))
                 return data[:at] + self._random.randbytes(1) + data[at + 1 :]
         return data

@@ -34,9 +34,9 @@ async def command() -> int:
             run = Run(shop, nice=LAST)
             await run.warm_up(min(WARM_UP_SECONDS, options.seconds))
             for name in options.attack or ALL:
-                result = await run.attack(name, TOGETHER.get(name, [name]), options.seconds / 2, options.seconds)
-                results.append(result)
-                print(f"{name}: {dict(sorted(result.counts.items()))}", flush=True)
+                print(name, flush=True)
+                names = TOGETHER.get(name, [name])
+                results.append(await run.attack(name, names, options.seconds / 2, options.seconds))
         results[-1].faults.extend(f"a fault in the log: {line}" for line in faults(shop.daemon))
     columns = [figure.name for figure in results[0].figures]
     show(("attack", *columns), ([item.name, *(f"{x.median:.3g}" for x in item.figures)] for item in results))

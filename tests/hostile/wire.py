@@ -1,11 +1,10 @@
-"""Connections of attackers from their own addresses, with counts."""
+"""Connections of attackers from their own addresses."""
 
 import asyncio
 import itertools
 import os
 import socket
 import ssl
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ CUT_OFF = (OSError, EOFError, asyncio.LimitOverrunError)
 
 @dataclass
 class Attacker:
-    """One attacker process, with source addresses, target, and counts."""
+    """One attacker process, with source addresses and target."""
 
     port: int
     sources: Sequence[str]
@@ -40,18 +39,18 @@ class Attacker:
     body: str
     #: The socket of the tills.
     till_socket: str
-    counts: Counter[str] = field(default_factory=Counter)
     random: Random = field(default_factory=lambda: Random(1))
 
     def __post_init__(self) -> None:
         self._next = itertools.cycle(self.sources)
         self._tls = trusting()
+        self._begun = False
 
     def connected(self) -> None:
-        """Count a connection, and report the first."""
-        if not self.counts["connections"]:
+        """Report the first connection."""
+        if not self._begun:
             os.write(1, BEGUN)
-        self.counts["connections"] += 1
+        self._begun = True
 
     @asynccontextmanager
     async def tcp(self) -> AsyncIterator[Streams]:
@@ -62,7 +61,6 @@ class Attacker:
             reader, writer = await asyncio.open_connection(sock=sock)
         except BaseException:
             sock.close()
-            self.counts["not connected"] += 1
             raise
         self.connected()
         try:
@@ -74,12 +72,7 @@ class Attacker:
     async def secure(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
         """Open a TLS connection from the next address. Reset the connection at the end."""
         async with self.tcp() as (_, writer):
-            try:
-                await asyncio.wait_for(writer.start_tls(context or self._tls, server_hostname="posd"), PATIENCE)
-            except CUT_OFF:
-                self.counts["turned away"] += 1
-                raise
-            self.counts["handshakes"] += 1
+            await asyncio.wait_for(writer.start_tls(context or self._tls, server_hostname="posd"), PATIENCE)
             reader = writer._protocol._stream_reader  # type: ignore[attr-defined]
             yield reader, writer
 
@@ -112,13 +105,11 @@ class Attacker:
         """End the connection."""
 
     async def hear(self, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bytes:
-        """Count the status of a response. Return the head."""
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-        self.counts[f"answered {int(head.split(b' ', 2)[1])}"] += 1
-        return head
+        """Read the head of a response. Return the head."""
+        return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Count the status of a response, and read the whole body."""
+        """Read a whole response."""
         fields = (await self.hear(reader, writer)).lower().split(b"\r\n")
         (length,) = (int(field.partition(b":")[2]) for field in fields if field.startswith(b"content-length:"))
         await asyncio.wait_for(reader.readexactly(length), PATIENCE)
@@ -131,7 +122,7 @@ class Attacker:
                     pass
 
     async def hear_and_hold(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Count the status of a response, and keep the connection until the peer closes."""
+        """Read the head of a response, and keep the connection until the peer closes."""
         await self.hear(reader, writer)
         await self.until_cut(reader, writer)
 
@@ -141,7 +132,6 @@ class Attacker:
             while not writer.is_closing():
                 writer.write(piece)
                 await asyncio.wait_for(writer.drain(), PATIENCE)
-                self.counts["kilobytes"] += len(piece) // 1024
                 await asyncio.sleep(0)  # `drain` alone does not always wait
 
 

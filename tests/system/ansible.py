@@ -84,7 +84,6 @@ def _play(machine: Machine, *options: str) -> Done:
 def _changed(machine: Machine, *options: str) -> int:
     """Run the play. Return the number of tasks that changed something, or would change it in check mode."""
     done = _play(machine, *options)
-    machine.note(done.stdout + done.stderr)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     found = re.search(r"changed=(\d+)", done.stdout)
     assert found

@@ -48,15 +48,12 @@ def need(command: str, package: str) -> None:
         raise Skipped(f"{command} is missing, and {package} cannot be installed: {error}") from error
 
 
-def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) -> float:
-    """Check until a condition is true. Return the seconds until the condition was true. Raise AssertionError after the
-    time limit.
-    """
+def until(what: Callable[[], bool], means: str, seconds: float = STUCK_SECONDS) -> None:
+    """Check until a condition is true. Raise AssertionError after the time limit."""
     began = time.monotonic()
     while not what():
         assert time.monotonic() - began < seconds, f"{means}: this did not happen within {seconds:g} s"
         time.sleep(0.1)
-    return time.monotonic() - began
 
 
 def bare(suite: str) -> Path:
@@ -130,7 +127,6 @@ class Machine:
         """Boot the machine, until all units were started."""
         assert self._nspawn is None
         options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", "--private-network"]
-        began = time.monotonic()
         with self._console.open("ab") as console:
             self._nspawn = subprocess.Popen(
                 self._spawning(*options, "--boot"),
@@ -141,7 +137,6 @@ class Machine:
             )
         until(self._up, "systemd is process 1 and can be asked", 120)
         self.run("systemctl", "is-system-running", "--wait", check=False)
-        self.note(f"booted in {time.monotonic() - began:.1f} s")
 
     def _spawning(self, *words: str) -> list[str]:
         """Return the command of a container. Without systemd on this machine, no program makes a control group for the

@@ -22,7 +22,6 @@ from posd.simulator import Settings, Simulator
 from posd.simulator.scenario import PrintScenario, Scenario
 from posd.tls import issue
 from posd.tls.files import TlsFiles, describe
-from tests.catalogue import schemes
 from tests.catalogue.expected import expect_of, print_expect_of
 from tests.rig.daemon import Daemon, running
 from tests.rig.ports import reserve
@@ -183,18 +182,17 @@ def _terminal(directory: Path, name: str, scenario: AnyScenario, made: TlsFiles,
         mdns_interfaces=("127.0.0.1",),
         move_ports=(reserve(),),
         **({"scenario": name} if isinstance(scenario, Scenario) and scenario.out_of_reach else {}),
-        **schemes.SETTINGS,
     )
 
 
-def _entry(scenario: AnyScenario, settings: Settings, made: TlsFiles, fingerprint: str, signed: str) -> str:
+def _entry(scenario: AnyScenario, settings: Settings, made: TlsFiles, fingerprint: str) -> str:
     """Return the entry of that terminal in posd's configuration."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
     # posd follows a terminal that moves during a payment only if the certificate is pinned.
     pinned = _changes_key(scenario) or settings.mdns
     trust = f'fingerprint_sha256 = "{fingerprint}"' if pinned else f'ca_file = "{made.ca_certificate}"'
     times = IMPATIENT if _gives_up(scenario) else PATIENT
-    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{trust}\n{times}{signed}'
+    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{trust}\n{times}'
 
 
 @asynccontextmanager
@@ -206,8 +204,7 @@ async def _street(directory: Path, scenarios: Mapping[str, AnyScenario], soon: b
     terminals = {
         name: _terminal(directory / "terminals", name, scenario, made, trust) for name, scenario in scenarios.items()
     }
-    signed = schemes.entry(directory)
-    fleet = "".join(_entry(item, terminals[name], made, fingerprint, signed) for name, item in scenarios.items())
+    fleet = "".join(_entry(item, terminals[name], made, fingerprint) for name, item in scenarios.items())
     fleet += f'[[terminals]]\nserial = "{ANOTHER_SERIAL}"\n'
     discovery = DISCOVERY if any(map(_moves, scenarios.values())) else "enabled = false"
     async with running(directory, fleet, SOON if soon else SELDOM, discovery) as daemon:

@@ -11,7 +11,6 @@ from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import payments
 from tests.catalogue.expected import expect_of
 from tests.catalogue.playing import QUICK, Play, expected, said
-from tests.catalogue.schemes import BUSINESS_CODE
 from tests.catalogue.street import daemons, play_all
 from tests.rig.secrets import Secrets
 from tests.rig.shop import nothing_to_correct
@@ -113,7 +112,7 @@ async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playi
         with disk(daemon) as db:
             bodies += [bytes(row[0]).decode("utf-8", "replace") for row in db.execute("SELECT body FROM events")]
     chips = {f"chip {said}": said for text in bodies for said in re.findall("9F2608[0-9A-F]+", text)}
-    secrets = Secrets({"business code": BUSINESS_CODE, **chips})
+    secrets = Secrets(chips)
     assert len(secrets.values) > len(playing) // 7
     secrets.add_requests(text for play in plays for text in play.simulator.terminal.requests)
     assert len(secrets.values) > len(playing)

@@ -10,7 +10,6 @@ from posd.cli.explain.catalogue import events
 from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, prints
 from tests.catalogue.expected import person_of, print_expect_of
 from tests.catalogue.printing import PrintPlay, expected, said
-from tests.catalogue.schemes import BUSINESS_CODE
 from tests.catalogue.street import daemons, play_all
 from tests.rig.secrets import Secrets
 from tests.rig.slow import named_quick, played_in
@@ -88,7 +87,7 @@ def test_the_ordinary_receipt_is_the_default() -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_log_has_only_events_of_the_table_and_no_secret(playing: Playing) -> None:
     done = [await task for task in playing.values()]
-    secrets = Secrets({"business code": BUSINESS_CODE})
+    secrets = Secrets({})
     secrets.add_requests(text for play in done for text in play.simulator.printer.requests)
     assert len(secrets.values) >= len(playing) - 5
     lines = [line for daemon in daemons(done) for line in daemon.lines]

@@ -29,15 +29,11 @@ from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.connection import migrate
+from tests.rig.events import RESULTS
 
 MEMORY = Path(":memory:")
 T = TypeVar("T")
-STATUSES = {
-    "approved": Status.APPROVAL,
-    "declined": Status.DECLINED,
-    "rejected": Status.TERMINAL_REJECTED,
-    "canceled": Status.TERMINAL_CANCELED,
-}
+STATUSES = {result: Status(status) for status, result in RESULTS.items()}
 
 
 def identity(number: int) -> str:

@@ -14,9 +14,10 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
+from posd.tls.issue import key_pem
 from tests.rig.connections import serving
 from tests.rig.waits import until
 
@@ -60,7 +61,7 @@ def self_signed(directory: Path, *names: str) -> Leaf:
     """Return a self-signed certificate that is not a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _begun("terminal", "terminal", key, *names).sign(key, SHA256())
-    return _written(directory, certificate.public_bytes(Encoding.PEM), _pem(key))
+    return _written(directory, certificate.public_bytes(Encoding.PEM), key_pem(key))
 
 
 def _begun(issuer: str, subject: str, key: ec.EllipticCurvePrivateKey, *names: str) -> x509.CertificateBuilder:
@@ -70,10 +71,6 @@ def _begun(issuer: str, subject: str, key: ec.EllipticCurvePrivateKey, *names: s
     if not names:
         return builder
     return builder.add_extension(x509.SubjectAlternativeName(list(map(_alternative, names))), critical=False)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _written(directory: Path, certificate: bytes, key: bytes) -> Leaf:
@@ -149,10 +146,10 @@ class PrivateCa:
             root = root.add_extension(identifier, critical=False)
             by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
             leaf = leaf.add_extension(by, critical=False)
-        (directory / "ca.key").write_bytes(_pem(authority))
+        (directory / "ca.key").write_bytes(key_pem(authority))
         (directory / "ca.pem").write_bytes(root.sign(authority, SHA256()).public_bytes(Encoding.PEM))
         signed = leaf.sign(authority, SHA256()).public_bytes(Encoding.PEM)
-        return directory / "ca.pem", _written(directory, signed, _pem(own))
+        return directory / "ca.pem", _written(directory, signed, key_pem(own))
 
 
 def _alternative(text: str) -> x509.GeneralName:

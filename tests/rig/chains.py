@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from tests.rig.events import event
+from tests.rig.events import APPROVED, event
 from tests.rig.shop import AMOUNT, Payment, Shop
 from tests.rig.streams import Reply
 from tests.rig.terminal import Request, acknowledgement, http
@@ -42,13 +42,6 @@ WORDS = {
     "post-tip": "TIP_ADJUSTMENT",
     "void": "ANNULMENT",
     "refund": "GIVEN_BACK",
-}
-#: Final -> events before the final (terminal API, Lifecycle).
-BEFORE = {
-    "APPROVAL": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
-    "DECLINED": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
-    "TERMINAL_REJECTED": ("TERMINAL_ACKNOWLEDGED",),
-    "TERMINAL_CANCELED": ("TERMINAL_ACKNOWLEDGED",),
 }
 #: Amount that the terminal has processed. No later request may contain a part of this amount.
 PROCESSED = {
@@ -137,10 +130,9 @@ class Operation(Payment):
         """Deliver all events of the operation. Keyword arguments replace fields of the final event. The value None
         removes a field.
         """
-        previous = None
-        for name in BEFORE[status]:
-            assert await self.event(name, previous) == 200
-            previous = name
+        steps = 3 if status in ("APPROVAL", "DECLINED") else 1  # terminal API, Lifecycle
+        await self.approve(steps)
+        previous, _ = APPROVED[steps - 1]
         assert await self.deliver(json.dumps(self.states(status, previous, **changes)).encode()) == 200
         return self
 

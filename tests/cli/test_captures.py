@@ -88,7 +88,7 @@ def test_every_screen_fits_and_has_the_important_words() -> None:
         references = {outcome["transaction_reference"] for outcome in outcomes if outcome.get("transaction_reference")}
         for columns, height in ((80, 24), (200, 50)):
             for command, words in COMMANDS.items():
-                arguments = command.format_map(NAMES | {"config": counter.config}).split()
+                arguments = command.format_map(NAMES | {"config": counter.daemon.config_file}).split()
                 needed = words.get("words", []) + words.get("narrow" if columns == 80 else "wide", [])
                 lines = posd_on_terminal(*arguments, socket=counter.socket, columns=columns).screen.splitlines()
                 more = references if command.startswith("report") else ()

@@ -68,7 +68,7 @@ def test_an_event_that_arrives_does_not_prove_that_the_next_event_arrives() -> N
     assert (after.status, after.callback_lost, codes(after)) == (CARD_PRESENTED, True, {"address_changed"})
 
 
-@pytest.mark.parametrize("path", [path for path, _ in SCENARIOS.values()], ids=SCENARIOS)
+@pytest.mark.parametrize("path", SCENARIOS.values(), ids=SCENARIOS)
 def test_the_payment_ends_as_usual_and_its_end_closes_the_attention(path: Path) -> None:
     for before in range(len(path)):
         lived, undisturbed = doubt(starting(), "reset", NOW), doubt(starting(), "reset", NOW)

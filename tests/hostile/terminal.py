@@ -4,29 +4,12 @@ default every process on loopback calls from 127.0.0.1. The options are the opti
 
 import asyncio
 import sys
-from typing import Any
+from functools import partialmethod
 
 from posd.cli.main import main
 
-
-class OwnAddress(asyncio.SelectorEventLoop):
-    """An event loop whose connections come from one address."""
-
-    address = ""
-
-    async def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        """Bind the address before the connection."""
-        options["local_addr"] = (self.address, 0)
-        return await super().create_connection(*arguments, **options)
-
-
-class Policy(asyncio.DefaultEventLoopPolicy):
-    """Policy that creates loops of this kind."""
-
-    _loop_factory = OwnAddress
-
-
 if __name__ == "__main__":
-    OwnAddress.address = sys.argv.pop(1)
-    asyncio.set_event_loop_policy(Policy())
+    own_address = (sys.argv.pop(1), 0)
+    connecting = partialmethod(asyncio.BaseEventLoop.create_connection, local_addr=own_address)
+    asyncio.BaseEventLoop.create_connection = connecting  # type: ignore[assignment, method-assign]
     main()

@@ -88,15 +88,8 @@ class Counter:
         assert (await self.daemon.outcome(identity))["result"] == result
         return identity
 
-    async def resolve(self, identity: str, result: str, **lost: Any) -> None:
-        """Resolve a payment as a person. `lost`: request of a payment that posd does not know."""
-        await self._say(identity, "resolve", result=result, **lost)
-
-    async def acknowledge(self, identity: str, code: str) -> None:
-        """Acknowledge an attention as a person."""
-        await self._say(identity, "acknowledge", code=code)
-
-    async def _say(self, identity: str, verb: str, **word: Any) -> None:
+    async def decide(self, identity: str, verb: str, **word: Any) -> None:
+        """Resolve a payment as a person, or acknowledge an attention."""
         word |= {"operator": "ana", "note": "it stands in the bank's list"}
         socket = self.daemon.admin_socket
         reply = await self.daemon.call("POST", f"/transactions/{identity}/{verb}", word, socket=socket)
@@ -105,10 +98,6 @@ class Counter:
     async def hold(self, **request: Any) -> str:
         """Start a payment that runs until an abort. Return the id."""
         return await self.start("9000.08", **request)
-
-    async def started(self, identity: str) -> None:
-        """Wait until the terminal has received a payment."""
-        await self.terminal.ledger.wait_for("start", client_transaction_id=identity)
 
     async def starts(self, count: int) -> None:
         """Wait until the terminals have received this many payments in this test."""

@@ -189,7 +189,7 @@ async def test_a_contradicting_final_needs_a_person_and_stays_open(counter: Coun
     looked_at = await counter.one_request()
     assert looked_at["client_transaction_id"] in recipe.said[-1]
     for attention in looked_at["attention"]:
-        await counter.acknowledge(looked_at["client_transaction_id"], attention["code"])
+        await counter.decide(looked_at["client_transaction_id"], "acknowledge", code=attention["code"])
     async with counter.recipe(name) as recipe:
         assert await recipe.ended() == 3
     assert recipe.said[-1].startswith("NOT PAID: canceled")

@@ -22,7 +22,7 @@ async def test_only_a_person_ends_a_payment_in_doubt(counter: Counter, name: str
         assert "Do not charge again" in said
         await counter.daemon.restart()
         (identity,) = counter.requests
-        await counter.resolve(identity, "declined")
+        await counter.decide(identity, "resolve", result="declined")
         assert await recipe.ended() == 3
     assert recipe.said[-1].startswith("NOT PAID: declined")
     await counter.one_request()

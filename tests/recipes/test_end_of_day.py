@@ -58,7 +58,7 @@ async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter:
         assert await recipe.ended() == 4
     assert recipe.said == ["NOT CLEAR: 1 on other days, posd list --attention"]
     for attention in (await counter.daemon.transaction(part))["attention"]:
-        await counter.acknowledge(part, attention["code"])
+        await counter.decide(part, "acknowledge", code=attention["code"])
     async with counter.recipe("end_of_day.sh", yesterday, **environment) as recipe:
         assert await recipe.ended() == 0, recipe.said
     assert recipe.said == []

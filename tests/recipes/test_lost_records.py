@@ -37,7 +37,7 @@ async def test_only_a_person_ends_a_payment_that_a_restore_lost(counter: Counter
         await stays_open(counter, name, till)
     for till, identity, (amount, (result, code)) in zip(tills, lost, ENDED.items(), strict=True):
         asked_for = {"amount": {"subtotal_iva0": amount}, "terminal": counter.serial}
-        await counter.resolve(identity, result, **asked_for)
+        await counter.decide(identity, "resolve", result=result, **asked_for)
         await ends(counter, name, till, code)
     assert counter.requests == lost
 
@@ -50,7 +50,8 @@ async def test_a_till_whose_clock_was_ahead_keeps_a_payment_that_a_restore_lost(
     store_ahead(till)
     await lose_records(counter, backup)
     await stays_open(counter, name, till)
-    await counter.resolve(*counter.requests, "approved", amount={"subtotal_iva0": APPROVED}, terminal=counter.serial)
+    lost = {"amount": {"subtotal_iva0": APPROVED}, "terminal": counter.serial}
+    await counter.decide(*counter.requests, "resolve", result="approved", **lost)
     await ends(counter, name, till, 0)
     await restore(counter, "--seen", "--operator", "ana")
 

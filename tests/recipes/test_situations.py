@@ -108,7 +108,7 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
     async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:
         await recipe.says("busy with till 1")
         await counter.let_go(first)
-        await counter.started(second)
+        await counter.terminal.ledger.wait_for("start", client_transaction_id=second)
         await counter.pass_time()
         assert await recipe.ended() == 0
     assert recipe.said[-1] == "PAID 12.50"
@@ -347,7 +347,7 @@ async def test_an_unclear_payment_has_no_receipt(counter: Counter) -> None:
 @pytest.mark.slow
 async def test_a_receipt_has_the_amount_even_if_the_terminal_does_not_report_it(counter: Counter) -> None:
     identity = await counter.start(UNHEARD)
-    await counter.resolve(identity, "approved")
+    await counter.decide(identity, "resolve", result="approved")
     assert (await counter.daemon.outcome(identity))["authorized_amount"] is None
     await counter.pass_time()
     async with counter.recipe("print_receipt.py", identity) as recipe:

@@ -63,10 +63,6 @@ class Counter:
     def socket(self) -> Path:
         return self.daemon.admin_socket
 
-    @property
-    def config(self) -> Path:
-        return self.daemon.config_file
-
     def start_daemon(self) -> None:
         self.run(self.daemon.start())
 

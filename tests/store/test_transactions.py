@@ -43,7 +43,7 @@ async def test_a_transaction_is_read_back_unchanged_at_every_step(store: Store, 
     transaction = conclude_start(transaction, StartRefused(409, "busy"), NOW)
     before = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
     transaction = await store.write(lambda unit: move(unit, before, transaction, Recorded("refused"), CallsInFlight()))
-    for data in event_bodies(SCENARIOS[name][0]):
+    for data in event_bodies(SCENARIOS[name]):
         after, _ = advance(transaction, read(data), seen=RepeatedEvent.NEW, now=NOW)
         stored = await store.write(partial(_move, before=transaction, after=after))
         assert await store.read(partial(transactions.get, identity=IDENTITY)) == stored

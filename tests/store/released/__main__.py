@@ -1,15 +1,12 @@
 """Fill a database with the present daemon, for tests of later versions.
 
-python -m tests.store.released [FILE]
-
-Run this command with the older code before you add a migration. The command makes payments and print jobs in every
-phase and with every end. Some records need an operator, and some have refused callbacks.
+Run `python -m tests.store.released` with the older code before you add a migration. The command makes payments and
+print jobs in every phase and with every end. Some records need an operator, and some have refused callbacks.
 """
 
 import asyncio
 import gzip
 import sqlite3
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -92,22 +89,16 @@ async def fill(shops: list[Shop]) -> None:
         await print_out(usual, number, answer, end)
 
 
-async def run(target: Path) -> None:
-    """Fill a database and write it to `target`, compressed."""
+async def run() -> None:
+    """Fill a database. Write it beside this file, compressed."""
     async with open_counters(len(STAY_OPEN) + 2, CONFIG) as shops:
         await fill(shops)
         database = shops[0].daemon.database
     with closing(sqlite3.connect(database)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         schema = db.execute("PRAGMA user_version").fetchone()[0]
-        counts = {
-            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        }
-    place = target if target.suffix == ".gz" else target / f"schema-{schema}.db.gz"
-    place.write_bytes(gzip.compress(database.read_bytes(), mtime=0))
-    sys.stdout.write(f"{place}: {place.stat().st_size} bytes, {counts}\n")
+    (HERE / f"schema-{schema}.db.gz").write_bytes(gzip.compress(database.read_bytes(), mtime=0))
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE))
+    asyncio.run(run())

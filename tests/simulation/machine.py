@@ -181,9 +181,9 @@ class Machine:
         """The database file."""
         return self.home / "state" / "posd.db"
 
-    def write_configuration(self) -> None:
-        """Write the configuration file."""
-        (self.home / "config.toml").write_text(self.text.replace("@HOME@", str(self.home)))
+    def write_configuration(self, before: str = "") -> None:
+        """Write the configuration file, with a text before the configuration."""
+        (self.home / "config.toml").write_text(before + self.text.replace("@HOME@", str(self.home)))
 
     def configuration(self) -> Config:
         """Read the configuration as the daemon does."""

@@ -313,12 +313,9 @@ async def _reload(world: "World", fault: "Fault") -> None:
         world.machine.reload()
         return
     async with world.life_lock:
-        good = world.machine.text
-        world.machine.text = f"nonsense = 1\n{good}"
-        world.machine.write_configuration()
+        world.machine.write_configuration("nonsense = 1\n")
         world.machine.reload()
         await asyncio.sleep(2.0)
-        world.machine.text = good
         world.machine.write_configuration()
     world.machine.reload()
 

@@ -392,7 +392,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
 
 
 def _bears_id(transaction: Transaction, answer: SearchFailed, now: datetime) -> Transaction:
-    """Record that a search found an element with the transaction's id that cannot be used (`SearchFailed.bears_id`).
+    """Record that a search found an unusable element with the transaction's id (`SearchFailed.bears_id`).
 
     After that, posd cannot prove that an open transaction never started. Unreadable data never changes an outcome.
     """

@@ -98,8 +98,8 @@ class StartAcknowledgement(msgspec.Struct, frozen=True):
 def read_event(body: bytes) -> TransactionEvent:
     """Read a transaction event. Raise NotAnEvent, whose message names the field.
 
-    An event needs a readable status, and the readable id of its transaction or the readable serial of its terminal.
-    None of these may have two values.
+    An event needs a readable status. It also needs a readable id of its transaction, or a readable serial of its
+    terminal. None of these may have two values.
     """
     members, damaged = _members_of(body)
     return _read(body, members, damaged, members.get("status"))

@@ -314,7 +314,7 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
 
 
 def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Record that the terminal has the job, even if posd inferred that it does not. Any other end of the job stays."""
+    """Record that the terminal has the job. If posd had inferred that it does not, reopen it. Any other end stays."""
     if job.decided_by in NOT_ACCEPTED:
         job = _reopen(job, news, now)
     if job.phase is Phase.FINAL:

@@ -71,7 +71,7 @@ _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 def find(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
     """Return the job with an id, or None. Upper and lower case count as equal.
 
-    Earlier versions accepted two ids that differ only in case. Then return the job with exactly this id.
+    Earlier versions accepted two ids that differ only in case. If both exist, return the job with exactly this id.
     """
     if (found := get(db, print_job_id)) is not None:
         return found

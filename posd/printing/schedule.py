@@ -2,7 +2,7 @@
 
 A print webhook arrives once or never. So each open job is polled until its end is known: first after
 `poll_first_seconds`, then after doubled pauses up to `poll_max_seconds`. After `stuck_seconds` without an end, the job
-is stuck: it is polled more slowly, and a job that the terminal accepted gets an attention. These seconds begin when the
+is stuck: it is polled less often, and a job that the terminal accepted gets an attention. These seconds begin when the
 terminal accepts the job, or for a job in doubt when posd begins to poll.
 
 | the job is             | first poll                            | attention `print_stuck`            |

@@ -23,7 +23,7 @@ newest first, each with `type` and `frames`, and with `message` if that has no d
 characters are written as `\\u001b`.
 
 posd writes a repeated line only a few times (column "at most"), then counts further lines and logs their number as \
-`log.collapsed`. After "each" are the fields whose values are counted separately.
+`log.collapsed`. For example, "10 an hour, each `transaction`" means 10 lines an hour for each value of `transaction`.
 
 The column "says" has the sentence of `posd logs`. {field} stands for a value. If a field is missing, its part in [ ] \
 is left out.

@@ -29,8 +29,8 @@ class QuarantinedBody(msgspec.Struct, frozen=True):
     id: Annotated[int, Meta(description="its number; ascending in the order of arrival")]
     received_at: Annotated[Moment, Meta(description="when it arrived")]
     channel: Annotated[str, WireFormat(Channel), Meta(description="which kind of callback")]
-    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment, by the callback address")]
-    print_job_id: Annotated[str | None, Meta(description="the print job, by the callback address")]
+    client_transaction_id: Annotated[Uuid | None, Meta(description="the payment that the callback address names")]
+    print_job_id: Annotated[str | None, Meta(description="the print job that the callback address names")]
     reason: Annotated[str, Meta(description="why it was refused")]
     peer: Annotated[str, Meta(description="the address that sent it")]
     body: Annotated[

@@ -53,7 +53,7 @@ TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example=
 TIMEZONE = Parameter(
     "timezone", ParameterKind(_zone, {"type": "string"}), "zone of days and hours; else the merchant's", example="UTC"
 )
-MEMBER = Parameter("metadata", parameters.TEXT, "key of the till's metadata to list")
+MEMBER = Parameter("metadata", parameters.TEXT, "a key of the till's metadata; payments are listed with its value")
 
 
 class ReportCalls(msgspec.Struct, eq=False):

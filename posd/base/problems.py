@@ -172,7 +172,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "expired": ProblemRow(
         409,
         "The time limit of the request has passed",
-        "`not_after` has passed: the request was not sent, and will not be",
+        "the request was not sent before `not_after`, and will not be sent",
         NEW_ID_OK,
         {
             "not_after": Annotated[Moment, Meta(description="the time limit of the request")],

@@ -19,7 +19,7 @@ from posd.config.schema import SUBJECT_PART
 @click.command()
 @click.option("--once", is_flag=True, help="Send all waiting changes, and end.")
 @click.option("--from", "restart_at", type=click.IntRange(min=1), metavar="SEQ", help="Send again from this change on.")
-@click.option("--begin", is_flag=True, help="Begin a new database: the lane's old one is lost.")
+@click.option("--begin", is_flag=True, help="Send a new database, because the lane's old one is lost.")
 @click.pass_obj
 def relay(given: Context, once: bool, restart_at: int | None, begin: bool) -> None:
     """Send every outcome of this lane to head office, until SIGTERM or Ctrl-C.

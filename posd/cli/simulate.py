@@ -100,7 +100,7 @@ KINDS = {name: kind for name, kind in get_type_hints(Settings).items() if name i
     type=float,
     default=1.0,
     show_default=True,
-    help="How many times faster people, printer, waiting limit and delivery of events are.",
+    help="People, printer, waiting limit and delivery of events are this many times faster.",
 )
 @click.option("--virtual", is_flag=True, help="Time advances only by the control API (POST /clock).")
 @click.option("--seed", type=int, help="The same seed and the same ids make the same payments.")

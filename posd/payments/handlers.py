@@ -146,7 +146,7 @@ ROUTES = (
         "POST",
         f"{ONE}/release",
         "release_transaction",
-        "Free the terminal of a payment that does not end. The payment stays open and posd still asks for it.",
+        "Free the terminal of a payment that does not end. The payment stays open, and posd asks about it.",
         {200: _NOW},
         DECIDES,
         headers=_SHOWN,

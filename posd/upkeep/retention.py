@@ -369,7 +369,7 @@ class Report(msgspec.Struct):
     kept: Annotated[dict[str, int], Meta(description="older records that are kept: reason -> number")] = {}
     bytes_before: Annotated[int, Meta(description="size of the database before the removal")] = 0
     bytes_returned: Annotated[
-        int | None, Meta(description="by how much the file shrank; null if it cannot: new records use the space")
+        int | None, Meta(description="by how much the file shrank; null if it cannot shrink (its space is reused)")
     ] = 0
     kept_for_shift: Annotated[
         bool, Meta(description="whether old records are kept because no closed shift has counted them yet")

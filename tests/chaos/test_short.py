@@ -21,7 +21,7 @@ from tests.chaos.books import Books, cases, compare
 from tests.chaos.plan import Kind, make_plan
 from tests.rig.judge import Case, Line
 
-#: Numbers of injected faults by kind, findings, and records of a run.
+#: Result of a run: the number of faults of each kind, the findings, and the records.
 Made = tuple[Counter[str], list[str], Books]
 
 PAYMENTS, TERMINALS, TILLS = 36, 3, 3

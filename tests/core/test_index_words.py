@@ -1,4 +1,4 @@
-"""Words of JSON members. Two words are equal exactly if name and value are equal. No word is long."""
+"""Search keys of JSON members. Two keys are equal exactly if name and value are equal. No key is long."""
 
 import json
 from typing import Any

@@ -120,7 +120,7 @@ def assigned(function: ast.AST) -> Mapping[str, Sequence[ast.expr]]:
 
 
 def given(node: ast.AST, named: Mapping[str, Sequence[int]]) -> Sequence[ast.expr | None]:
-    """Return the expressions of a call, a generator or a function that may be sentences of a screen."""
+    """Return the expressions in `node` that may be sentences on a screen."""
     match node:
         case ast.Call(func=ast.Name(id="Problem"), args=[ast.Constant(value=str(code)), words]):
             return [words] if code not in SAYS_ALL else []

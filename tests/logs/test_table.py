@@ -89,9 +89,9 @@ def lines(text: str, name: str) -> Iterator[Line]:
 
 
 def _events(text: ast.expr) -> dict[str, tuple[str, ...]]:
-    """Return the possible events of an expression. Each event has the fields of a record's id.
+    """Return the events that an expression may name, each with the log fields of its records' ids.
 
-    Return None if the events are unclear.
+    Return no events if the names are unclear.
     """
     match text:
         case ast.Constant(value=str() as event):

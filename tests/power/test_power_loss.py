@@ -151,8 +151,8 @@ def test_the_record_has_every_change_of_a_file(recording: Recording) -> None:
 
 
 def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, bool]]:
-    """Repeat the operations on the platter. Before each operation and after the last operation, yield the earlier
-    promises and whether the next operation is a sync.
+    """Write the recorded operations to the platter. Before each operation and after the last, yield the promises made
+    so far, and whether the next operation is a sync.
     """
     promises, said, end = Promises(), iter(recording.said), 0
     pending = next(said, None)

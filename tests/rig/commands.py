@@ -71,7 +71,7 @@ class Done:
 
     @property
     def text(self) -> str:
-        """All that a person reads, on a terminal also as words without line breaks."""
+        """All that a person reads. Text of a screen is also there without its line breaks."""
         return f"{self.words}\n{self.screen}" if self.screen else self.stdout + self.stderr
 
     def fits(self, columns: int = 80) -> bool:

@@ -290,10 +290,10 @@ async def test_after_a_callback_between_look_up_and_intent_nothing_is_sent(insid
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
-    inside.lock()  # the writer waits for this function
+    inside.lock()  # the writer waits until the unlock below
     earlier = asyncio.create_task(inside.store.write(lambda unit: begin(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
-    for _ in range(2):  # the look-up of the start ends before the second read
+    for _ in range(2):  # the look-up of the start has ended when the second read begins
         await inside.store.read(lambda _db: None)
     inside.unlock()
     await earlier

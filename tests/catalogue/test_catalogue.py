@@ -18,7 +18,7 @@ def test_every_file_is_in_one_table() -> None:
     assert Counter(of_prints) == Counter(list(prints()))
 
 
-def test_the_quick_suite_has_some_of_each_theme() -> None:
+def test_the_quick_suite_has_scenarios_of_each_theme() -> None:
     assert set(payments()) >= QUICK
     assert [title for title, names in themes().items() if not QUICK & set(names)] == ["Printing"]
 
@@ -50,7 +50,7 @@ def test_no_two_scenarios_share_an_amount_or_a_text() -> None:
     assert len(set(summaries)) == len(summaries)
 
 
-def test_open_and_unexpected_charges_have_an_attention() -> None:
+def test_an_open_or_unexpected_charge_has_an_attention() -> None:
     for name, scenario in payments().items():
         expect = expect_of(scenario)
         if expect.phase != Phase.FINAL or (expect.charges != (expect.result == Result.APPROVED)):

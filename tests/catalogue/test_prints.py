@@ -64,7 +64,7 @@ async def test_reprocessing_finds_no_difference(playing: Playing) -> None:
 
 
 @every("name", prints())
-def test_a_file_has_its_situation_and_is_consistent(name: str) -> None:
+def test_each_scenario_file_is_described_and_free_of_contradictions(name: str) -> None:
     scenario = prints()[name]
     for text in (scenario.summary, scenario.when, scenario.advice or "None."):
         assert text[0].isupper()

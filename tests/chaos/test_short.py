@@ -42,7 +42,7 @@ def test_a_seed_gives_the_same_plan() -> None:
     assert make_plan(7, 200, 6, 5) != make_plan(8, 200, 6, 5)
 
 
-def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments() -> None:
+def test_a_plan_has_every_kind_of_fault_and_the_requested_payments() -> None:
     plan = make_plan(SEED, PAYMENTS, TERMINALS, TILLS)
     assert {fault.kind for fault in plan.faults} == set(Kind)
     assert len({payment.id for payment in plan.payments}) == PAYMENTS
@@ -53,7 +53,7 @@ def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_doubled_or_wrong(made: Made) -> None:
+def test_every_payment_of_a_run_is_recorded_correctly(made: Made) -> None:
     _, findings, books = made
     assert not findings, f"ledgers, log and database are beside {books.database}"
     assert len({line["id"] for ledger in books.tills for line in ledger}) == PAYMENTS
@@ -172,7 +172,7 @@ TAMPERINGS: tuple[tuple[Callable[[Records], None], str], ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("tamper", "what"), TAMPERINGS)
-def test_the_comparison_finds_each_falsification(made: Made, tamper: Callable[[Records], None], what: str) -> None:
+def test_the_comparison_finds_each_altered_record(made: Made, tamper: Callable[[Records], None], what: str) -> None:
     records = Records(made[2])
     tamper(records)
     found = compare(records.books)
@@ -211,7 +211,7 @@ DATABASE_TAMPERINGS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("statement", "what"), DATABASE_TAMPERINGS)
-def test_the_comparison_finds_each_falsification_of_the_database(
+def test_the_comparison_finds_each_altered_row_of_the_database(
     made: Made, tmp_path: Path, statement: str, what: str
 ) -> None:
     records = Records(made[2])

@@ -153,7 +153,7 @@ def test_posd_starts_after_root_has_run_the_advised_commands_in_a_new_state_fold
     assert "posd.started" in started.stderr, (done, started)
 
 
-def test_after_root_has_put_files_back_each_start_names_the_command_that_repairs_one(shop: OthersShop) -> None:
+def test_each_start_names_the_command_that_gives_one_file_back_to_posd(shop: OthersShop) -> None:
     """The files may come from `sudo cp` of a copy."""
     for file in ("posd.db", "posd.db-wal", "posd.db.lock", "callback.key", "tls", "tls/server.key"):
         path = shop.state / file
@@ -170,7 +170,7 @@ def test_after_root_has_put_files_back_each_start_names_the_command_that_repairs
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_root_restores_a_backup_and_a_list_that_the_owner_may_not_read(shop: OthersShop, packed: bool) -> None:
+def test_root_restores_from_files_that_the_owner_may_not_read(shop: OthersShop, packed: bool) -> None:
     if packed:
         shop.backup.write_bytes(gzip.compress(shop.backup.read_bytes()))
     private = shop.home / "private"

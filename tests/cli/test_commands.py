@@ -111,7 +111,7 @@ def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
 
 
 @pytest.mark.slow
-def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person(tmp_path: Path) -> None:
+def test_a_wait_for_a_stuck_print_job_lasts_until_a_person_resolves_the_job(tmp_path: Path) -> None:
     (tmp_path / "receipt.txt").write_text("Coffee  2.50\nThank you")
     arguments = ("print", str(tmp_path / "receipt.txt"), "--id", "stuck", "--reference", "print:stuck")
     with Shop(speed=200.0, patient=True) as machine:
@@ -134,7 +134,7 @@ def test_a_stuck_print_job_is_waited_for_over_a_restart_and_resolved_by_a_person
         run("resolve", "stuck", "FAILED", "--note", "x").ends(1)
 
 
-def test_a_printed_receipt_is_confirmed_and_its_record_is_sound_and_in_a_backup(shop: Shop, tmp_path: Path) -> None:
+def test_a_receipt_is_confirmed_as_printed_and_its_record_is_in_the_backup(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "receipt.txt").write_text("Thank you")
     done = shop.run("print", str(tmp_path / "receipt.txt")).ends(0)
     assert done.labels["proof"] == "the terminal reported it"
@@ -182,7 +182,7 @@ def test_a_new_terminal_is_commissioned(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_function_that_was_not_seen_is_reported_and_no_longer_counts(shop: Shop) -> None:
+def test_a_function_that_fails_is_reported_and_loses_its_proof(shop: Shop) -> None:
     commission(shop, WAITS).ends(0)
     assert "abort" in commissioned(shop)["proven"]
 

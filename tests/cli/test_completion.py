@@ -61,7 +61,7 @@ def complete(scripts: Path, shell: str, line: str, config: Path | str = "/nonexi
 @pytest.mark.parametrize(
     "shell", ["bash", pytest.param("zsh", marks=needs("zsh")), pytest.param("fish", marks=needs("fish"))]
 )
-def test_a_shell_completes_commands_options_values_and_ids(scripts: Path, shop: Shop, shell: str) -> None:
+def test_a_shell_completes_every_part_of_a_command_line(scripts: Path, shop: Shop, shell: str) -> None:
     payment = shop.approved("charge", "5")
     described = {"bash": "", "zsh": f":{shop.serial} charge approved", "fish": f"\t{shop.serial} charge approved"}
     files = {"bash": ["OPTION -o default"], "zsh": ["FILES"]}
@@ -87,7 +87,7 @@ def offered(line: str, config: Path | str) -> list[str]:
     return [word.partition(",")[2] for word in said.stdout.splitlines() if word]
 
 
-def test_the_data_of_the_daemon_are_offered(shop: Shop, tmp_path: Path) -> None:
+def test_completion_offers_values_from_the_daemon(shop: Shop, tmp_path: Path) -> None:
     payment, other = str(uuid.uuid4()), shop.approved("charge", "5")
     shop.run("charge", "5", "--id", payment, "--metadata", "scenario=by-hand", "--no-wait").ends(0)
     shop.terminal.wait_for("start", client_transaction_id=payment)
@@ -112,7 +112,7 @@ def test_the_data_of_the_daemon_are_offered(shop: Shop, tmp_path: Path) -> None:
     assert "approved" in shop.run("await", payment, "--timeout", str(PATIENCE)).stdout
 
 
-def test_without_a_daemon_nothing_is_offered_or_printed(tmp_path: Path) -> None:
+def test_without_a_daemon_completion_offers_and_prints_nothing(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n')
     for line in ("show ", "terminals pin ", "acknowledge "):
@@ -140,7 +140,7 @@ def without_imports(*words: str, **environment: str) -> list[str]:
     return lines
 
 
-def test_help_and_completion_of_a_name_import_no_command_and_the_help_lists_all_in_groups() -> None:
+def test_help_and_completion_import_no_command_and_help_lists_all_commands() -> None:
     offered = without_imports(COMP_WORDS="posd sh", COMP_CWORD="1", _POSD_COMPLETE="bash_complete")
     assert offered == ["plain,show"]
     written = without_imports("--help")

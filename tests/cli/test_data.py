@@ -68,7 +68,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_backup_writes_the_data_of_posd_as_the_caller(shop: Shop) -> None:
+def test_the_caller_writes_the_backup_that_posd_sends(shop: Shop) -> None:
     """The file does not exist, or is an older backup."""
     file = shop.home / "b.db"
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_no_output_file_can_have_a_name_that_posd_uses(shop: Shop, command: str,
 # Restore.
 
 
-def test_restore_as_json_is_the_report_without_any_key(shop: Shop) -> None:
+def test_restore_with_json_reports_the_result_without_any_secret_key(shop: Shop) -> None:
     descriptor = lock(shop.home / "state" / "posd.db.lock")
     posd("restore", str(shop.backup), "--json", config=shop.config).ends(1, "stop it first (systemctl stop posd)")
     os.close(descriptor)
@@ -119,7 +119,7 @@ def restore(shop: Shop, *arguments: str, types: str = "") -> Done:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("types", "code"), [("y\n", 0), ("n\n", 1)])
-def test_restore_on_a_terminal_shows_the_plan_and_asks(shop: Shop, types: str, code: int) -> None:
+def test_restore_on_a_screen_shows_the_plan_and_asks(shop: Shop, types: str, code: int) -> None:
     before = shop.database.read_bytes()
     seen = restore(shop, str(shop.backup), types=types).ends(code)
     assert seen.fits(), seen.screen
@@ -155,7 +155,7 @@ def test_restore_with_yes_saves_all_readable_data_without_a_question(shop: Shop)
         ("state/posd.db", "is the database itself"),
     ],
 )
-def test_restore_refuses_with_the_reason(
+def test_a_refused_restore_gives_its_reason(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str
 ) -> None:
     monkeypatch.chdir(shop.home)
@@ -166,7 +166,7 @@ def test_restore_refuses_with_the_reason(
 
 
 @pytest.mark.parametrize("with_backup", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_restore_with_a_list_of_ids_shows_it_before_the_question(shop: Shop, with_backup: bool) -> None:
+def test_restore_shows_the_list_of_ids_before_the_question(shop: Shop, with_backup: bool) -> None:
     (shop.home / "lane.ids").write_text(f"# lane-1\n{name(2)}\n{name(8)}\t2026-11-20T10:42:00Z\tSN-8\n{name(9)}\n")
     files = [str(shop.backup)] if with_backup else []
     seen = restore(shop, *files, "--ids", str(shop.home / "lane.ids"), types="y\n").ends(0, "posd restore --seen")
@@ -223,7 +223,7 @@ def test_verify_checks_the_configured_database_or_a_backup(shop: Shop) -> None:
     assert not posd("verify", str(shop.home / "nowhere"), "--json").ends(2).document["ok"]
 
 
-def test_verify_names_each_fault_its_meaning_and_its_cure(shop: Shop) -> None:
+def test_verify_explains_each_fault_and_its_cure(shop: Shop) -> None:
     with closing(sqlite3.connect(shop.database)) as db, db:
         db.execute("UPDATE transactions SET final_event = 99 WHERE phase = 'final'")
     assert posd("verify", config=shop.config).ends(1).lines[1:] == [

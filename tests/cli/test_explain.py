@@ -146,7 +146,7 @@ def test_exactly_the_existing_codes_are_explained(kind: str) -> None:
 
 
 @every("entry", (*ENTRIES, *SPANISH), ids=lambda entry: f"{entry.language} {entry.title}")
-def test_an_entry_has_its_meaning_the_risk_for_money_and_the_cure(entry: CodeEntry) -> None:
+def test_each_entry_has_a_meaning_and_a_risk_and_a_cure(entry: CodeEntry) -> None:
     assert entry.means
     assert entry.money
     for text in (entry.means, entry.comes, entry.money, entry.do):
@@ -165,7 +165,7 @@ def test_without_a_code_all_codes_are_listed() -> None:
     assert len(posd("explain", "--json").document) == len(ENTRIES)
 
 
-def test_an_unknown_code_names_the_nearest() -> None:
+def test_for_an_unknown_code_explain_names_the_nearest_code() -> None:
     done = posd("explain", "in_dubt", "--json").ends(2, "posd has no code in_dubt; did you mean in_doubt?")
     assert done.document["exit_code"] == 2
     assert near("missing reference")[0] == "missing_reference"
@@ -174,7 +174,7 @@ def test_an_unknown_code_names_the_nearest() -> None:
     assert "\\u001b" in posd("explain", "\x1b[31m").stderr
 
 
-def test_the_language_comes_from_the_configuration_which_may_be_broken(tmp_path: Path) -> None:
+def test_the_language_is_read_even_from_a_broken_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     for language, means in (("es", "significa: Presente la tarjeta."), ("en", "means: Present the card.")):
         config.write_text(f'[local_api]\nlanguage = "{language}"\n')
@@ -197,7 +197,7 @@ def test_every_english_text_of_a_code_has_a_spanish_text() -> None:
             assert here not in {"", there}, name
 
 
-def test_a_shell_is_offered_the_codes() -> None:
+def test_a_shell_completes_the_codes() -> None:
     offered = {item.value: item.help for item in explain.params[0].shell_complete(click.Context(explain), "In_d")}
     assert offered == {"in_doubt": "attention of a payment, attention of a print job, phase"}
 
@@ -232,7 +232,7 @@ def said(kind: str | None) -> Iterator[str]:
 
 
 @every("kind", KINDS, ids=str)
-def test_the_texts_of_a_type_are_true_for_it(kind: str | None) -> None:
+def test_each_text_fits_the_type_of_the_payment(kind: str | None) -> None:
     words = list(said(kind))
     if kind not in ("charge", "capture", "refund"):
         wrong = ("customer was", "customer may have been", "charge again", "payment")
@@ -243,7 +243,7 @@ def test_the_texts_of_a_type_are_true_for_it(kind: str | None) -> None:
 
 
 @every("kind", KINDS, ids=str)
-def test_only_an_approval_means_done_and_an_end_after_the_bank_was_asked_counts_as_open(
+def test_only_an_approval_means_done_and_the_bank_may_still_have_charged_otherwise(
     kind: str | None,
 ) -> None:
     approved = operation(kind).approved
@@ -284,7 +284,7 @@ def test_a_text_of_a_later_version_is_shown_unchanged() -> None:
         ("re-auth", OTHER_ID, None, "--reference UUID"),
     ],
 )
-def test_a_reservation_is_captured_or_voided_by_its_name(
+def test_the_commands_to_capture_or_void_a_reservation_name_it_correctly(
     kind: str, original: str | None, reference: str | None, name: str
 ) -> None:
     done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference=reference)
@@ -322,7 +322,7 @@ def test_an_advice_has_valid_commands_and_acknowledges_only_its_code() -> None:
 
 
 @every("code", ["in_doubt", "released", None])
-def test_a_payment_whose_terminal_is_free_is_not_released_again(code: str | None) -> None:
+def test_no_release_is_advised_for_a_terminal_that_is_already_free(code: str | None) -> None:
     for free in (False, True):
         of = transaction(released=free)
         found = there(settling(of)) if code is None else attention_advice(code, of)
@@ -344,12 +344,12 @@ def test_a_payment_whose_terminal_is_free_is_not_released_again(code: str | None
         ("check", "storage", ["Never delete posd.db*, callback.key or tls/"]),
     ],
 )
-def test_an_advice_names_each_way_out_of_its_fault(section: str, code: str, ways: list[str]) -> None:
+def test_an_advice_names_each_cure_of_its_fault(section: str, code: str, ways: list[str]) -> None:
     row = chosen(section)[code]
     assert [way for way in ways if way not in f"{row['do']} {row['comes']} {row['commands']}"] == []
 
 
-def test_the_clock_is_read_in_the_zone_in_which_it_is_set() -> None:
+def test_the_clock_is_shown_and_set_in_the_same_time_zone() -> None:
     """`timedatectl set-time` takes the local time."""
     commands = [step.command for step in STEPS]
     assert "date" in commands
@@ -404,7 +404,7 @@ def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> 
 
 
 @pytest.mark.usefixtures("in_spanish")
-def test_a_sentence_in_a_sentence_is_translated_and_values_are_not() -> None:
+def test_a_sentence_inside_a_sentence_is_translated_but_values_are_not() -> None:
     path = "/srv/the file: is a table; now"
     assert translate(f"there is no file {path}; name another one") == f"no hay un archivo {path}; nombre otro"
     assert translate("'clock' must be a table, is a list") == "'clock' debe ser una tabla, y es una lista"
@@ -451,7 +451,7 @@ def spanish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("spanish")
-def test_a_cashiers_text_is_in_the_users_language_and_in_json_in_the_daemons() -> None:
+def test_a_cashiers_text_is_in_the_users_language_but_in_json_in_posds_language() -> None:
     for options, language in (((), "es"), (("--json",), None)):
         done = asked([answer(DOUBT), answer({"history": []}), answer({"events": []})], "show", ID, *options)
         assert done.calls[0].headers.get("accept-language") == language

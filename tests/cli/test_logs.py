@@ -62,7 +62,7 @@ def piped(*arguments: str, **environment: str) -> Iterator["subprocess.Popen[byt
             process.kill()
 
 
-def test_lines_are_sentences_with_time_and_level_and_the_cure_once(tmp_path: Path) -> None:
+def test_each_line_is_a_sentence_and_a_repeated_cure_is_shown_once(tmp_path: Path) -> None:
     done = posd("logs", "--utc", log_of(tmp_path, *LINES, TEXT.encode()))
     assert (done.returncode, done.stderr) == (0, "")
     at, attention = "2026-11-22T10:42:03.123Z", "an operator has to check the payment on terminal"
@@ -90,7 +90,7 @@ def test_selected_lines_are_shown_and_json_is_unchanged(tmp_path: Path, wish: st
 
 
 @every("event", EVENTS)
-def test_each_event_has_a_sentence_with_all_fields_and_with_none(event: str) -> None:
+def test_each_event_has_a_sentence_even_without_its_fields(event: str) -> None:
     fields = {name: name.upper() for name in EVENTS[event].fields}
     whole, bare = sentence(line(event, **fields)), sentence(line(event))
     assert whole.endswith(f"  ({event})")
@@ -108,7 +108,7 @@ def test_the_sentences_are_in_the_language_of_the_person(tmp_path: Path, monkeyp
     assert posd("logs", "--json", str(file)).document == line
 
 
-def test_a_fault_is_shortened_and_complete_on_request(tmp_path: Path) -> None:
+def test_a_fault_is_shortened_but_complete_on_request(tmp_path: Path) -> None:
     fault = [
         {"type": "RuntimeError", "frames": ["posd/a.py:1 one", "posd/b.py:2 two"]},
         {"type": "OSError", "message": "No space left on device", "frames": ["posd/c.py:3 three"]},
@@ -186,7 +186,7 @@ def stub(directory: Path, script: str) -> dict[str, str]:
 
 
 @every(("options", "asked"), CASES["journalctl"].items())
-def test_journalctl_selects_as_far_as_it_can(
+def test_journalctl_filters_the_lines_where_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, asked: str
 ) -> None:
     monkeypatch.setenv("PATH", stub(tmp_path, f'echo "$@" > {tmp_path}/asked')["PATH"])
@@ -204,14 +204,14 @@ def test_journalctl_selects_as_far_as_it_can(
         ("echo '-- No entries --'", 0, "the journal has no line of posd (systemctl status posd)"),
     ],
 )
-def test_a_journal_that_cannot_be_read_is_a_clear_message(
+def test_an_unreadable_journal_gives_a_clear_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: int, said: str
 ) -> None:
     monkeypatch.setenv("PATH", stub(tmp_path, script)["PATH"])
     assert posd("logs").ends(code, said).stdout == ""
 
 
-def test_without_a_journal_the_message_names_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_journal_the_message_says_how_to_read_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     posd("logs").ends(1, "cannot run journalctl", "posd logs -")
 

@@ -67,7 +67,7 @@ GONE = "Terminal SN-0001 is no longer in the configuration"
         ("no_answer", [REMOVED], [GONE, "whether the customer was charged"]),
     ],
 )
-def test_reconcile_shows_the_result_and_the_next_step_and_exits_4_while_open(
+def test_reconcile_shows_the_next_step_and_exits_4_if_the_payment_is_open(
     result: str, terminal: list[Answer], words: list[str]
 ) -> None:
     """The terminal may not have received the search. The text does not say that the terminal replied."""
@@ -134,7 +134,7 @@ def test_resolve_sends_the_data_of_a_payment_that_a_restore_lost() -> None:
 
 
 @every("line", [f"release {ID}", f"resolve {ID} declined", f"resolve {JOB} FAILED", OF_PRINT_JOB])
-def test_a_refusal_shows_the_daemons_text_and_after_a_lost_response_success_is_possible(line: str) -> None:
+def test_a_refusal_is_shown_but_a_lost_response_may_be_a_success(line: str) -> None:
     lost = f"may have done this nevertheless. See:  posd show {line.split()[1]}"
     for refusal, code, words in (
         (problem(409, "already_final", "the payment has already ended"), 1, "the payment has already ended"),
@@ -145,7 +145,7 @@ def test_a_refusal_shows_the_daemons_text_and_after_a_lost_response_success_is_p
         check(f"{line} {BY_ANA}", [refusal], code, words, lacks=[] if refusal.cut else [lost])
 
 
-def test_an_operator_who_uses_the_tills_socket_by_a_variable_is_told_so(
+def test_an_operator_whose_variable_names_the_tills_socket_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")
@@ -157,7 +157,7 @@ def test_an_operator_who_uses_the_tills_socket_by_a_variable_is_told_so(
         posd(*command).ends(2, told, "unset POSD_SOCKET")
 
 
-def test_the_operator_is_the_calling_user_for_any_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_is_the_calling_user_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user id in a container often has no name."""
 
     def operator() -> str:
@@ -184,7 +184,7 @@ FREED, ENDED = answer(transaction(released=True)), answer(transaction(outcome=AP
 RELEASE_TEXT = "It does not decide whether the"
 
 
-def test_before_the_clock_is_confirmed_a_person_sees_what_speaks_against_it() -> None:
+def test_before_confirming_the_clock_a_person_sees_the_doubts_about_it() -> None:
     seen, line = answer(ANSWERS["get_clock"]["200"]), "clock confirm --operator Ana"
     asked_first = ("the clock says", "Does another clock show the same time and day? [y/N]")
     check(line, [seen], 1, *asked_first, "Nothing was changed.", sent=[("GET", "/clock", None)], types="n\n")
@@ -193,7 +193,7 @@ def test_before_the_clock_is_confirmed_a_person_sees_what_speaks_against_it() ->
     check(line, [seen], 0, lacks=["[y/N]"], sent=confirmed[1:])
 
 
-def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confirmation() -> None:
+def test_release_on_a_screen_shows_the_payment_and_asks_for_a_note() -> None:
     released = ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "it hangs"})
     sent = [("GET", f"/transactions/{ID}", None), released]
     words = ("SN-0001", "11.20", "in doubt", RELEASE_TEXT, f"    posd abort {ID}\n", "[y/N]")
@@ -201,7 +201,7 @@ def test_release_on_a_terminal_shows_the_payment_and_asks_for_a_note_and_a_confi
     check(f"release {ID} --note x --yes", [FREED], 0, lacks=["[y/N]"], types="")
 
 
-def test_resolve_on_a_terminal_explains_the_decision_and_a_no_changes_nothing() -> None:
+def test_resolve_on_a_screen_explains_the_decision_and_accepts_no_as_an_answer() -> None:
     open_ = [answer(transaction(abortable=False))]
     more = "Without --reference"
     for result, counts in (("approved", "charged."), ("canceled", "not charged, and the till may start it again.")):
@@ -217,7 +217,7 @@ def test_a_person_sees_that_posd_has_no_record_before_creating_one() -> None:
     check(f"resolve {ID} approved --amount 11.20 --note x", [gone, ENDED], 0, lacks=[r"\n"], types="y\n")
 
 
-def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open() -> None:
+def test_acknowledge_on_a_screen_shows_why_the_attention_is_open() -> None:
     why = "two final events: APPROVAL (reference a) counts, DECLINED arrived after it"
     marks = [attention("conflicting_final", why), attention("gap", "an event is missing")]
     script = [answer(transaction(outcome=APPROVED, attention=marks)), ENDED]
@@ -235,7 +235,7 @@ def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open() -> None:
         (f"{OF_PRINT_JOB} --note x", f"it is not open for {JOB} (open: none)"),
     ],
 )
-def test_a_closed_decision_causes_no_question(line: str, why: str) -> None:
+def test_a_record_that_is_already_decided_causes_no_question(line: str, why: str) -> None:
     check(line, [answer(COMPLETED) if JOB in line else ENDED], 1, why, lacks=["[y/N]"], types="x\ny\n")
 
 

@@ -39,17 +39,17 @@ from tests.rig.tables import every
         (0, "0.00"),
     ],
 )
-def test_money_has_two_places_or_more_and_no_exponent(amount: Decimal | int, text: str) -> None:
+def test_money_has_at_least_two_decimals_and_no_exponent(amount: Decimal | int, text: str) -> None:
     assert money(amount) == text
 
 
-def test_the_total_adds_numbers_and_extra_taxes_and_no_amount_is_not_shown_with_0() -> None:
+def test_the_total_includes_extra_taxes_and_a_missing_amount_is_not_0() -> None:
     extra = {"subtotal_iva0": 1, "extra_taxes": {"ice": Decimal("0.03")}}
     assert total({"iva": Decimal("0.1"), "subtotal_iva": Decimal("0.2")} | extra) == Decimal("1.33")
     assert (asked({"subtotal_iva0": 7, "tip": 1}), asked({}), asked(None)) == ("8.00", "", "")
 
 
-def test_a_pipe_gets_lines_with_tabs_and_labels_that_are_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_lines_that_are_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=False)
     output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
     output.table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
@@ -262,7 +262,7 @@ def test_lost_output_does_not_change_the_exit_code_of_a_payment(words: str, answ
 
 
 @every(("words", "answers"), READING.values(), READING)
-def test_a_command_that_only_shows_something_reports_lost_output(words: str, answers: list[Answer]) -> None:
+def test_a_command_that_only_shows_data_reports_lost_output(words: str, answers: list[Answer]) -> None:
     for ends in UNWRITABLE:
         code, said = run(words, answers, ends)
         assert (code, said.count("\n")) == (1, ends != UNREAD), (ends, said)

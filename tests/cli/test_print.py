@@ -134,13 +134,13 @@ BY_PERSON = "result: An operator recorded that the document is printed."
         (COMPLETED | {"status": "EATEN"}, 1, [UNKNOWN_END]),
     ],
 )
-def test_the_end_is_shown_and_gives_the_exit_code(end: dict[str, Any], code: int, words: list[str]) -> None:
+def test_the_end_of_a_job_is_shown_and_decides_the_exit_code(end: dict[str, Any], code: int, words: list[str]) -> None:
     shown = [f"\n{line}\n" for line in (*words, f"print job: {JOB}")]
     check(THIS, [ACCEPTED, answer(end)], code, *shown)
     check(THIS, [answer(end, 201)], code, *shown, as_json=True)
 
 
-def test_states_and_attentions_are_shown_once_during_the_wait() -> None:
+def test_a_wait_shows_each_state_and_attention_once() -> None:
     stuck = answer(print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")]), 202)
     done = asked([ACCEPTED, answer(print_job(), 202), stuck, stuck, answer(COMPLETED)], *shlex.split(THIS)).ends(0)
     told = [line.split()[1] for line in done.lines if line[:2].isdigit()]
@@ -151,7 +151,7 @@ def test_states_and_attentions_are_shown_once_during_the_wait() -> None:
 
 
 @pytest.mark.slow
-def test_a_call_without_a_response_is_repeated_unchanged_and_a_wait_survives_the_daemon() -> None:
+def test_a_call_without_a_response_is_repeated_and_a_wait_survives_a_restart() -> None:
     cut, stopping = Answer(cut=True), problem(503, "draining", "stopping")
     done = asked([cut, stopping, ACCEPTED, cut, stopping, answer(COMPLETED)], "print", __file__).ends(0)
     assert [call.method for call in done.calls] == ["PUT", "PUT", "PUT", "GET", "GET", "GET"]
@@ -164,7 +164,7 @@ def test_a_call_without_a_response_is_repeated_unchanged_and_a_wait_survives_the
 NO_MORE = "Do not print it again under another id before you know the result."
 
 
-def test_without_a_wait_the_command_for_the_state_is_shown() -> None:
+def test_without_a_wait_the_command_that_shows_the_state_is_named() -> None:
     line, doubt = f"{THIS} --no-wait", print_job(status=None, phase="in_doubt")
     check(line, [ACCEPTED], 0, "sent to SN-0001", f"its state: posd show {JOB}")
     check(line, [answer(doubt, 201)], 4, "It may have been sent to the printer.", NO_MORE, lacks=["sent to SN"])
@@ -196,7 +196,7 @@ def page(*jobs: dict[str, Any], cursor: str | None = None) -> Answer:
     return answer({"print_jobs": list(jobs), "next_cursor": cursor})
 
 
-def test_the_filters_are_the_filters_of_the_api() -> None:
+def test_the_command_has_the_filters_of_the_api() -> None:
     for options, query in (
         ("", "limit=50"),
         ("--open", "limit=50&open=true"),

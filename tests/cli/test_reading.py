@@ -68,7 +68,7 @@ def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> Non
         shop.run(*command, *signed).ends(1, f"transaction {OTHER}: ")
 
 
-def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> None:
+def test_an_operation_on_money_needs_eight_characters_of_the_id(shop: Shop) -> None:
     assert "its first characters, 8 at least" in shop.run("refund", "7f3cfff").stderr
     # A refund command without its ORIGINAL must not find a payment by chance.
     assert "neither ORIGINAL nor --reference is given" in shop.run("refund", DIGITS[:7]).stderr
@@ -77,7 +77,7 @@ def test_an_operation_on_money_needs_eight_characters_or_more(shop: Shop) -> Non
     assert done.stderr.startswith(f"transaction {DIGITS}: ")
 
 
-def test_an_exact_print_job_id_counts_before_a_beginning(shop: Shop) -> None:
+def test_an_exact_print_job_id_counts_before_longer_ids(shop: Shop) -> None:
     for typed, found in ((JOB, JOB), (JOB.upper(), JOB), (f"{JOB}4", f"{JOB}42")):
         done = shop.run("show", typed, "--json")
         assert done.document["print_job_id"] == found
@@ -86,7 +86,7 @@ def test_an_exact_print_job_id_counts_before_a_beginning(shop: Shop) -> None:
     assert shop.run("show", "rec-").returncode == 1
 
 
-def test_the_daemon_lists_exactly_the_ids_with_a_beginning(shop: Shop) -> None:
+def test_the_daemon_lists_exactly_the_ids_that_begin_with_a_text(shop: Shop) -> None:
     with Api(shop.admin_socket) as api:
 
         def listed(**params: str) -> list[str]:
@@ -112,7 +112,7 @@ PIPED = {
 }
 
 
-def test_a_pipe_gets_all_columns_whole_ids_and_times_with_an_offset(shop: Shop) -> None:
+def test_a_pipe_gets_every_column_and_no_shortened_value(shop: Shop) -> None:
     for command in (("show", FIRST), ("report", "--timezone", "UTC"), ("clock",), *((name,) for name in PIPED)):
         said = shop.run(*" ".join(command).split())
         assert not set(said.stdout) & set("\x1b─│╭╮╰╯…"), said.stdout

@@ -74,7 +74,7 @@ NOTHING_OLD = ANSWERS["prune"]["200"] | {"removed": NOTHING, "kept": {}}
         ("prune", [answer(NOTHING_OLD)], 0, ["There is nothing to remove."]),
     ],
 )
-def test_a_screen_of_80_columns_has_the_important_text_and_json_is_exactly_the_document_of_the_api(
+def test_80_columns_show_the_important_text_and_json_is_the_document_of_the_api(
     line: str, script: list[Answer], code: int, words: list[str]
 ) -> None:
     check(line, script, code, *words, lacks=["192.0.2.8"], types="n\n", as_json=len(script) == 1 and line != "prune")
@@ -91,7 +91,7 @@ PRINT_JOBS = [answer({"print_jobs": [FAILED], "next_cursor": cursor}) for cursor
         ("list --print-jobs --limit 1", PRINT_JOBS, ["limit=1", "limit=1&cursor=c1"]),
     ],
 )
-def test_all_asks_page_after_page(line: str, script: list[Answer], queries: list[str]) -> None:
+def test_the_option_all_reads_page_after_page(line: str, script: list[Answer], queries: list[str]) -> None:
     done, program = (
         asked(script, *line.split(), "--all", *more).ends(0, lacks=["--all"]) for more in ((), ("--json",))
     )
@@ -116,7 +116,9 @@ def test_all_asks_page_after_page(line: str, script: list[Answer], queries: list
         ),
     ],
 )
-def test_ctrl_c_ends_a_wait_with_4_and_says_what_continues(line: str, script: list[Answer], words: list[str]) -> None:
+def test_ctrl_c_ends_a_wait_with_exit_code_4_and_says_what_continues(
+    line: str, script: list[Answer], words: list[str]
+) -> None:
     done = posd_interrupted(*shlex.split(line), answers=script).ends(4, *words)
     assert "--json" not in line or done.document == print_job()
 
@@ -141,14 +143,14 @@ def test_a_long_call_ends_at_its_time_limit(
 # The contract's exit codes, row by row.
 
 
-def test_an_end_gives_the_exit_code_and_an_open_payment_or_print_job_gives_4() -> None:
+def test_the_result_decides_the_exit_code_and_an_open_record_gives_4() -> None:
     codes = {"approved": 0, "declined": 1, "rejected": 1, "canceled": 1, "not_started": 1, "of_a_later_version": 4}
     assert {result: for_transaction({"outcome": {"result": result}}) for result in codes} == codes
     assert for_transaction({"outcome": None}) == for_print_job({"phase": "active", "status": "COMPLETED"}) == 4
 
 
 @every(("code", "row"), PROBLEMS.items())
-def test_a_refused_start_exits_by_its_next_step_and_never_started(code: str, row: ProblemRow) -> None:
+def test_a_refused_start_counts_as_ended_only_if_it_never_started(code: str, row: ProblemRow) -> None:
     """Each problem is tested with an id from the command and with an id from the caller. After a refusal, a payment
     counts as ended only if it never started.
     """
@@ -234,7 +236,7 @@ def readable(held: socket.socket) -> bool:
                 return True
 
 
-def test_a_daemon_that_cannot_start_names_on_a_terminal_the_command_that_says_why(tmp_path: Path) -> None:
+def test_on_a_screen_a_failed_start_of_posd_names_the_command_that_says_why(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text('[database]\npath = "/dev/null/posd.db"\n[webhooks]\nlisten = "127.0.0.1:0"\n')
     seen = posd_on_terminal("--config", str(config), "run", socket=tmp_path / "none")
@@ -255,7 +257,7 @@ def test_without_a_configuration_every_command_uses_the_usual_socket(tmp_path: P
         posd(*shlex.split(line), config=config).ends(3, f"posd: {config}: ", "/run/posd/till.sock is tried (--socket")
 
 
-def test_a_fault_elsewhere_in_the_configuration_does_not_hide_the_socket(tmp_path: Path) -> None:
+def test_a_fault_in_another_setting_does_not_hide_the_path_of_the_socket(tmp_path: Path) -> None:
     """A named socket needs no configuration."""
     named = asked([Answer(body=b'{"quarantine":[]}')], "quarantine", "--json", config="[local_api\n")
     config = tmp_path / "config.toml"

@@ -41,7 +41,7 @@ def test_the_whole_history_is_shown_in_order_as_text() -> None:
         assert (CHAIN in done.lines, head == 0) == (False, bool(more)), "the payment has no chain"
 
 
-def test_the_outcome_has_its_evidence_and_the_corrected_outcome() -> None:
+def test_an_outcome_is_shown_with_its_evidence_and_what_it_corrected() -> None:
     done = asked([answer(CORRECTED), *RECORDED], "show", ID).ends(0, "\nresult: The customer was charged.\n")
     assert [path for _, path, _ in done.sent] == [f"/transactions/{ID}{call}" for call in ("", "/history", "/events")]
     evidence = [line.split(" (") for line in done.lines if line.startswith(("proof: ", "corrected: "))]
@@ -73,7 +73,7 @@ VOID = transaction(type="void", amount={}, phase="active", status="APPROVAL_REQU
         (problem(503, "storage_unavailable", "the disk is sick"), "the disk is sick"),
     ],
 )
-def test_the_chain_is_a_table_even_if_a_payment_is_missing(gone: Answer, state: str) -> None:
+def test_a_chain_of_operations_is_a_table_even_if_a_payment_is_missing(gone: Answer, state: str) -> None:
     done = asked([answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), *RECORDED], "show", ID).ends(0)
     assert [path.split("/")[2] for _, path, _ in done.sent[:4]] == [ID, OTHER_ID, MISSING_ID, ID]
     start = done.lines.index(CHAIN)
@@ -86,7 +86,7 @@ def test_the_chain_is_a_table_even_if_a_payment_is_missing(gone: Answer, state: 
 
 
 @every(("columns", "first"), [(80, OTHER_ID), (130, f"{OTHER_ID}  pre-auth")])
-def test_on_a_terminal_the_chain_fits_with_whole_ids(columns: int, first: str) -> None:
+def test_on_a_screen_the_chain_fits_with_full_ids(columns: int, first: str) -> None:
     script = [answer(CAPTURE), answer(PRE_AUTH), answer(VOID), answer(VOID), *RECORDED]
     check(f"show {ID}", script, 0, f"original  {first}", REFERENCE, types="", columns=columns)
 
@@ -102,7 +102,7 @@ def listed(*codes: tuple[str, ...]) -> list[Answer]:
     return [answer({"transactions": found, "next_cursor": None})]
 
 
-def test_the_list_shows_the_cure_of_each_attention_once_with_the_ids() -> None:
+def test_the_list_shows_each_cure_once_with_the_ids_of_its_payments() -> None:
     done = asked(listed(("conflicting_final", "quarantined_event"), ("quarantined_event",)), "list", "--attention")
     assert done.calls[0].path == "/v1/transactions?limit=50&attention=true"
     lines = done.lines
@@ -184,7 +184,7 @@ def test_the_reason_of_an_identity_conflict_is_shown() -> None:
         ("http://192.0.2.7", {"reachable": True, "proof": "none"}, ["without TLS"], ["posd terminals pin"]),
     ],
 )
-def test_the_identity_of_a_terminal_is_that_of_the_device_which_answers_now(
+def test_the_shown_identity_is_that_of_the_device_that_answers_now(
     url: str, fields: dict[str, Any], words: list[str], lacks: list[str]
 ) -> None:
     proof = fields.get("proof", "pinned")
@@ -227,7 +227,7 @@ def page(*entries: dict[str, Any]) -> Answer:
         ),
     ],
 )
-def test_a_body_is_shown_as_json_escaped_text_or_a_hex_dump(body: bytes, lines: list[str]) -> None:
+def test_a_body_is_shown_as_json_or_as_escaped_text_or_as_a_hex_dump(body: bytes, lines: list[str]) -> None:
     done = asked([answer(entry(12, body))], "quarantine", "12")
     assert (done.returncode, done.calls[0].path, done.lines[0]) == (0, "/v1/quarantine/12", "set aside")
     assert f"reason: {REASON}" in done.lines
@@ -258,7 +258,7 @@ CHANGED = {"client_transaction_id": OTHER_ID, "fields": ["outcome"]}
 CHANGED |= {"before": declined("credit"), "after": declined("debit")}
 
 
-def test_reprocess_exits_1_if_it_has_corrected_something_and_shows_it() -> None:
+def test_reprocess_shows_its_corrections_and_exits_1() -> None:
     applied = [{"id": n, "client_transaction_id": ID, "verdict": verdict} for n, verdict in ((3, "applied"), (4, None))]
     told = f"messages applied: 2, still in quarantine: 4 (posd quarantine)\nid\tabout\tverdict\n3\t{ID}\tapplied\n"
     words = [

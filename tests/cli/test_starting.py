@@ -144,7 +144,7 @@ def test_an_unreadable_payment_is_not_reported_as_failed(trouble: Answer) -> Non
     check(WAIT_FOR_PRINT, [trouble], 4, UNKNOWN, NO_PRINT)
 
 
-def test_an_unknown_payment_is_refused_and_a_missing_posd_is_unreachable() -> None:
+def test_an_unknown_payment_and_a_missing_posd_have_different_exit_codes() -> None:
     check(AWAIT, [GONE], 1, "posd: no such payment\n  more about it: posd explain not_found\n")
     check(AWAIT, [STOPPING], 3)
 
@@ -173,7 +173,7 @@ def test_a_start_with_an_unreadable_response_may_have_started() -> None:
     check("charge 1", [Answer(cut=True), WRONG], 4, "may have started", lacks=["goes on"])
 
 
-def test_a_start_in_doubt_is_not_reported_as_started_and_a_newer_result_not_as_a_refusal() -> None:
+def test_neither_a_doubt_nor_an_unknown_result_is_reported_as_certain() -> None:
     for phase in ("starting", "in_doubt"):
         doubt = answer(transaction(phase=phase, attention=[attention("no_answer", "it did not answer")]), 201)
         check(f"{CHARGE} --no-wait", [doubt], 4, MAY_RUN, NO_MORE, lacks=["started on"], as_json=True)
@@ -184,7 +184,7 @@ def test_a_start_in_doubt_is_not_reported_as_started_and_a_newer_result_not_as_a
 # Messages for a call that did not reach posd, and for a call in doubt.
 
 
-def test_for_a_given_id_only_this_call_is_reported_to_have_started_nothing(tmp_path: Path) -> None:
+def test_with_a_given_id_the_message_speaks_only_of_this_call(tmp_path: Path) -> None:
     """An earlier call with the same id may have started the payment."""
     earlier = "but an earlier one with the same --id may have."
     for line, nothing in ((CHARGE, "Nothing was started."), (PRINT, "Nothing was sent to the printer.")):
@@ -211,7 +211,7 @@ def test_only_a_start_without_a_response_is_repeated_unchanged_until_the_deadlin
     check(f"{CHARGE} --timeout 0", [Answer(cut=True)], 4, MAY_RUN)
 
 
-def test_a_failing_health_is_a_response_and_a_draining_daemon_is_a_problem(tmp_path: Path) -> None:
+def test_failing_health_is_a_response_but_a_stopping_daemon_is_a_problem(tmp_path: Path) -> None:
     script = [Answer(503, b'{"status":"failing"}'), STOPPING]
     with Stub(tmp_path / "s", script) as stub, Api(stub.socket) as api:
         assert api.get("/health", also={503}).body == {"status": "failing"}

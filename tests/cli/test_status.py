@@ -158,7 +158,7 @@ def test_an_untrusted_clock_is_shown_with_its_year() -> None:
         (lambda found: found["configuration"].update(needs_restart=["x"]), "configuration", RESTART),
     ],
 )
-def test_a_remark_names_its_command_and_is_no_fault(change: Change, label: str, command: str) -> None:
+def test_a_remark_names_a_command_and_does_not_count_as_a_fault(change: Change, label: str, command: str) -> None:
     document = well(4)
     assert not any(line.steps or line.wrong for line in lines(document, [])), "a good status needs nothing"
     change(document)
@@ -168,7 +168,7 @@ def test_a_remark_names_its_command_and_is_no_fault(change: Change, label: str, 
     assert headline(document, found) == "posd: all is well"
 
 
-def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_command() -> None:
+def test_an_open_payment_of_last_week_is_shown_with_its_age_and_a_command() -> None:
     at = iso(datetime.now(UTC) - timedelta(days=7, hours=1))
     old = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="ask_person", created_at=at)
     document = well()
@@ -184,7 +184,7 @@ def test_an_open_payment_of_last_week_is_shown_with_its_age_and_names_its_comman
     ) in seen.stdout
 
 
-def test_four_terminals_fit_a_screen_and_the_text_says_what_colours_say() -> None:
+def test_four_terminals_fit_a_screen_and_are_clear_without_colours() -> None:
     document = well(4)
     terminal(reachable=False, reason="no answer")(document)
     document["terminals"][3]["serial"] = long = "N950S-UIO-MALL-EL-JARDIN-LOCAL-0042"

@@ -45,7 +45,7 @@ def test_the_text_of_another_server_is_one_line(line: str, reply: Answer) -> Non
 
 
 @every("kind", ["bash", "zsh", "fish"])
-def test_a_shell_is_offered_no_line_of_a_stranger(tmp_path: Path, kind: str) -> None:
+def test_completion_offers_no_line_of_a_stranger(tmp_path: Path, kind: str) -> None:
     items = [
         transaction(client_transaction_id=identity(number), terminal=text, type=text, status=text, phase="active")
         for number, text in enumerate(STRANGE.values())

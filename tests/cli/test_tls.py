@@ -142,7 +142,7 @@ def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: Tls
     load_pair(made.certificate, made.private_key, None)
 
 
-def test_names_given_at_init_stay_and_the_machines_names_at_init_do_not(config: Path) -> None:
+def test_a_renewal_keeps_given_names_and_reads_the_machines_names_again(config: Path) -> None:
     made = files_in(config.parent / "state" / "tls")
     for line in ("init --name pos.shop.example --address 10.9.9.9", "renew"):
         posd("tls", *line.split(), config=config).ends(0)
@@ -164,7 +164,7 @@ def test_a_second_init_keeps_the_ca_and_force_replaces_it(config: Path, made: Tl
     assert made.ca_certificate.read_bytes() != before
 
 
-def test_renew_if_needed_repairs(config: Path, made: TlsFiles) -> None:
+def test_renew_with_if_needed_repairs_the_certificate(config: Path, made: TlsFiles) -> None:
     issue.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
     for harm in (lambda: None, made.certificate.unlink):
         harm()
@@ -188,7 +188,7 @@ def test_renew_names_what_is_missing_and_changes_nothing(config: Path, made: Tls
         path.write_bytes(kept)
 
 
-def test_init_if_missing_creates_only_the_first_certificate_and_does_not_call_the_daemon(config: Path) -> None:
+def test_init_with_if_missing_creates_only_a_first_certificate(config: Path) -> None:
     """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key. systemd
     holds the till's socket while the service starts, so a call would never return.
     """
@@ -218,7 +218,7 @@ def test_the_ca_is_written_to_a_file_and_its_fingerprint_is_shown(config: Path, 
     assert (document["fingerprint_sha256"], document["pem"]) == (info.fingerprint_sha256, done.stdout)
 
 
-def test_before_init_the_first_command_is_named(config: Path) -> None:
+def test_before_init_the_message_names_the_first_command(config: Path) -> None:
     for command in ("ca", "renew"):
         done = posd("tls", command, config=config).ends(1, "posd tls init")
         assert done.stdout == ""
@@ -244,7 +244,7 @@ async def test_every_user_of_the_machine_may_print_the_ca(daemon: Daemon) -> Non
     assert (done.returncode, done.stdout) == (0, daemon.ca.read_text()), done.stderr
 
 
-async def test_the_listener_is_checked_and_notified(daemon: Daemon) -> None:
+async def test_status_checks_the_listener_and_renew_notifies_it(daemon: Daemon) -> None:
     document = (await run(daemon, "tls", "status", "--json")).document
     assert document["ok"], document["findings"]
     listener = f"127.0.0.1:{daemon.port}"
@@ -325,7 +325,7 @@ async def place() -> AsyncIterator[Place]:
         yield place
 
 
-async def test_a_person_compares_and_gets_the_configuration(place: Place) -> None:
+async def test_a_person_compares_the_fingerprint_and_gets_the_configuration(place: Place) -> None:
     before = place.config.read_bytes()
     shown = (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3")
     told = f"Put this into {place.config}, in the terminal's section, then reload posd:"
@@ -392,7 +392,7 @@ async def new() -> AsyncIterator[Place]:
         yield place
 
 
-async def test_a_person_compares_and_the_terminal_is_configured(new: Place) -> None:
+async def test_a_person_compares_the_fingerprint_and_the_terminal_is_configured(new: Place) -> None:
     for types in ("n\n", "\n"):
         (await new.on_terminal("add", types, "--address", new.terminal.base_url)).ends(1)
         assert not new.written.parent.exists()
@@ -403,7 +403,7 @@ async def test_a_person_compares_and_the_terminal_is_configured(new: Place) -> N
     assert (terminal.base_url, stat.S_IMODE(new.written.stat().st_mode)) == (new.terminal.base_url, 0o644)
 
 
-async def test_a_script_adds_a_terminal_with_a_given_pin_and_keeps_a_persons_text(new: Place) -> None:
+async def test_a_script_adds_a_terminal_by_its_pin_but_keeps_an_edited_file(new: Place) -> None:
     (await new.add("0" * 64)).ends(1, "another certificate")
     assert not new.written.parent.exists()
     public_key = public_key_sha256(new.leaf.der)

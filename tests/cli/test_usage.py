@@ -85,7 +85,7 @@ def test_a_time_becomes_utc_with_milliseconds(text: str, utc: str) -> None:
     assert parameters.moment(text) == utc
 
 
-def test_a_time_has_the_form_of_the_journal() -> None:
+def test_a_time_can_be_written_as_journalctl_accepts_times() -> None:
     now = datetime.now().astimezone().replace(microsecond=0)
     today, ago = parameters.moment("today"), parameters.moment("-90min")
     assert today == now.date() or datetime.now().astimezone().date() != now.date()

@@ -180,7 +180,7 @@ def test_the_result_of_a_removed_payment_is_returned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [LOST, STOPPING], ids=["lost", "draining"])
-def test_a_reading_call_is_repeated(tmp_path: Path, trouble: Answer) -> None:
+def test_a_call_that_only_reads_is_repeated(tmp_path: Path, trouble: Answer) -> None:
     script = [trouble, answer({"version": "1", "api": "v1", "schema": 3})]
     assert sync(script, tmp_path / "s", lambda client: client.version().schema) == 3
 

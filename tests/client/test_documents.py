@@ -156,7 +156,7 @@ def test_the_failure_reported_by_the_terminal_is_read() -> None:
         ("declined", "wait", 2),
     ],
 )
-def test_done_and_not_done_are_true_only_if_certain(result: str, next_step: str, answer: int) -> None:
+def test_the_properties_done_and_not_done_are_true_only_if_certain(result: str, next_step: str, answer: int) -> None:
     for operation in OperationType:
         effect = list(EFFECTS[operation])[answer]
         found = ended(result, next_step, operation)
@@ -216,7 +216,7 @@ def test_an_unknown_result_of_a_newer_posd_is_not_a_known_result(tmp_path: Path)
     assert caught.value.document["result"] == "partly_approved"
 
 
-def test_an_outcome_of_an_older_posd_is_read_with_the_payment_received_before(tmp_path: Path) -> None:
+def test_an_outcome_of_an_older_posd_needs_the_payment_received_before(tmp_path: Path) -> None:
     """An outcome without its transaction has neither the payment nor the payment's type. Without the payment the client
     concludes nothing.
     """

@@ -51,7 +51,7 @@ WAITS: dict[str, Callable[[AsyncPayment], Awaitable[Any]]] = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("wait", WAITS)
-async def test_a_cancelled_wait_leaves_the_payment_open_and_no_connection(payment: Payment, wait: str) -> None:
+async def test_a_cancelled_wait_leaves_the_payment_open_and_closes_its_connection(payment: Payment, wait: str) -> None:
     terminal, socket = payment.shop.terminal, payment.shop.daemon.till_socket
     aborts = terminal.aborts
     async with AsyncPosd(socket) as client:
@@ -158,7 +158,7 @@ async def test_threads_share_a_client(payment: Payment) -> None:
     assert (len(payment.requests), terminal.aborts - aborts) == (1, 1)
 
 
-async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) -> None:
+async def test_a_watch_that_ends_early_closes_its_connection(payment: Payment) -> None:
     socket = payment.shop.daemon.till_socket
     async with AsyncPosd(socket) as client:
         charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)

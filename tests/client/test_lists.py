@@ -124,7 +124,7 @@ async def test_a_chain_of_operations_is_run_and_listed(shop: Shop) -> None:
         assert (await capture.state()).original == first.identity
 
 
-async def test_terminals_health_and_version_are_returned(shop: Shop) -> None:
+async def test_the_client_reads_terminals_and_health_and_version(shop: Shop) -> None:
     payment = await shop.started()
     async with AsyncPosd(shop.daemon.till_socket) as client:
         terminals = {terminal.serial: terminal for terminal in await client.terminals()}

@@ -28,7 +28,7 @@ def test_a_refusal_is_raised_with_its_members(tmp_path: Path, code: str) -> None
 
 
 @every("code", ["terminal_busy", "id_reused", "of_a_newer_posd"])
-def test_a_start_is_not_repeated_if_posd_refused_it_without_a_time(tmp_path: Path, code: str) -> None:
+def test_a_refused_start_without_a_retry_time_is_not_repeated(tmp_path: Path, code: str) -> None:
     refusal = problem(503, code, "what to do", ',"next_step":"same_call","never_started":false')
     with Stub(tmp_path / "s", [refusal]) as stub, Posd(stub.socket) as client, pytest.raises(Problem):
         client.charge(ID, "5.00")
@@ -48,7 +48,7 @@ SAID = [
 
 
 @every(("said", "next_step", "never_started"), SAID)
-def test_two_members_decide_the_error_and_an_older_posd_leaves_it_to_a_person(
+def test_two_members_decide_the_error_and_without_them_a_person_decides(
     tmp_path: Path, said: str, next_step: str, never_started: bool
 ) -> None:
     refusal = problem(409, "terminal_busy", "wait", f',"blocking_transaction":"7f3c"{said}')

@@ -53,7 +53,7 @@ def test_a_call_without_a_response_is_repeated_unchanged(tmp_path: Path, before:
     ],
     ids=["lost", "fault", "unknown 5xx", "draining"],
 )
-def test_after_the_patience_the_error_says_what_is_known_and_what_to_do(
+def test_after_the_time_limit_the_error_says_what_is_known_and_what_to_do(
     tmp_path: Path, script: list[Answer], sent: bool, cause: type[Exception]
 ) -> None:
     with (
@@ -129,7 +129,7 @@ def test_each_operation_is_sent_with_its_members(tmp_path: Path, call: str) -> N
     )
 
 
-def test_the_old_name_of_additional_is_accepted(tmp_path: Path) -> None:
+def test_the_old_name_of_the_member_additional_is_accepted(tmp_path: Path) -> None:
     body = sent(tmp_path, lambda client: client.charge(ID, 2, repeat=True))
     assert body == '{"type":"charge","amount":{"subtotal_iva0":2},"repeat":true}'
 
@@ -139,7 +139,7 @@ def test_a_void_needs_no_amount_and_accepts_a_reference(tmp_path: Path) -> None:
     assert body == '{"type":"void","transaction_reference":"ref"}'
 
 
-def test_a_print_job_is_repeated_too(tmp_path: Path) -> None:
+def test_a_print_job_without_a_response_is_repeated_too(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [LOST, answer(print_job(), 201)]) as stub, Posd(stub.socket) as client:
         client.print_job("job-1", {"text": "ñ", "size": Decimal("1.50")}, external_reference="t")
     assert {(call.path, call.body) for call in stub.calls} == {
@@ -196,7 +196,9 @@ def test_an_invalid_id_is_refused(tmp_path: Path, identity: str) -> None:
 
 
 @pytest.mark.parametrize("identity", [UUID(int=0), str(UUID(int=2**128 - 1)).upper()], ids=["nil", "max"])
-def test_an_id_never_set_is_refused_before_anything_is_stored_or_sent(tmp_path: Path, identity: UUID | str) -> None:
+def test_an_id_that_was_never_set_is_refused_before_anything_is_stored_or_sent(
+    tmp_path: Path, identity: UUID | str
+) -> None:
     kept: list[object] = []
     calls: list[Callable[[Posd], object]] = [
         lambda client: client.charge(identity, 5),

@@ -124,13 +124,13 @@ def checked(tmp_path: Path, *cases: str, tail: str = TAIL) -> subprocess.Complet
 
 
 @pytest.mark.slow
-def test_code_that_handles_every_outcome_passes(tmp_path: Path) -> None:
+def test_the_type_checker_accepts_code_that_handles_every_outcome(tmp_path: Path) -> None:
     done = checked(tmp_path, *CASES)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
-def test_code_that_ignores_an_outcome_gets_an_error_that_names_it(tmp_path: Path) -> None:
+def test_the_type_checker_names_an_outcome_that_the_code_ignores(tmp_path: Path) -> None:
     unclear = '        case Paid.UNCLEAR:\n            print("call the supervisor")\n'
     done = checked(tmp_path, *(case for case in CASES if case != "Rejected"), tail=TAIL.replace(unclear, ""))
     first, second = [line for line in done.stdout.splitlines() if "error:" in line]
@@ -163,7 +163,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-def test_a_wrong_line_is_found_and_a_refund_or_reservation_cannot_be_booked_as_paid(tmp_path: Path) -> None:
+def test_the_type_checker_finds_wrong_lines_and_refunds_booked_as_paid(tmp_path: Path) -> None:
     done = checked(tmp_path, *CASES, tail=TAIL + "\nID = uuid4()\n" + "\n".join(WRONG))
     first = (tmp_path / "till.py").read_text().count("\n") - len(WRONG) + 2
     said = [line for line in done.stdout.splitlines() if "error:" in line]

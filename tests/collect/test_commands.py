@@ -48,7 +48,7 @@ async def run(config: Path, *arguments: str) -> Done:
     return await asyncio.to_thread(posd, "collect", *arguments, config=config)
 
 
-async def test_no_lane_forges_a_line_or_a_cell(config: Path) -> None:
+async def test_no_lane_can_forge_a_line_or_a_cell_of_the_output(config: Path) -> None:
     check = await run(config, "--check")
     assert check.returncode == 1
     totals = await run(config, "totals", "--day", "2026-01-01", "--to", "2026-12-31")
@@ -125,7 +125,7 @@ async def test_a_lane_with_lost_changes_is_reported_until_it_is_compared(office:
     assert "3 changes of these days lost" in totals.stderr
 
 
-async def test_a_check_says_whether_it_has_counted_the_rows(office: Path, store: CollectorStore) -> None:
+async def test_a_check_says_whether_rows_were_counted(office: Path, store: CollectorStore) -> None:
     assert await store.write(parsed(heard_now(short_life()))) == 0
     assert (await run(office, "--check")).returncode == 0
     await store.connection.execute("DELETE FROM posd.changes WHERE seq = 2")
@@ -141,7 +141,7 @@ async def test_a_check_says_whether_it_has_counted_the_rows(office: Path, store:
     assert (await run(office, "--quick")).returncode == 2
 
 
-async def test_totals_name_the_data_that_they_may_lack(office: Path, store: CollectorStore) -> None:
+async def test_totals_say_which_data_may_be_missing(office: Path, store: CollectorStore) -> None:
     """Without this text a reader would mistake the sum of some lanes for the sum of all lanes."""
     lane = short_life(3)
     assert await store.write(parsed(as_messages(lane.sent))) == 0
@@ -169,7 +169,7 @@ async def test_totals_name_the_data_that_they_may_lack(office: Path, store: Coll
     assert (found["incomplete"], found["lost"]) == ([], 0)
 
 
-async def test_totals_count_the_changes_of_their_days_that_are_lost(office: Path, store: CollectorStore) -> None:
+async def test_totals_say_how_many_changes_of_their_days_were_lost(office: Path, store: CollectorStore) -> None:
     lane = short_life()
     lane.lose(3)
     lane.at += timedelta(days=2)
@@ -263,7 +263,7 @@ async def check_vectors(store: CollectorStore) -> None:
         assert counted.get(f"{number}-{len(case['rows']) - 1}") == expected, case["about"]
 
 
-async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
+async def test_the_sql_view_counts_as_posd_does(store: CollectorStore) -> None:
     await insert_vectors(store)
     await check_vectors(store)
     found = await store.connection.execute("SELECT client_transaction_id, kind FROM posd.effects")
@@ -272,7 +272,7 @@ async def test_the_view_counts_as_posd_does(store: CollectorStore) -> None:
         assert kinds.get(f"{number}-{len(case['rows']) - 1}", case["kind"]) == case["kind"], case["about"]
 
 
-async def test_an_installed_head_office_counts_as_posd_does_after_the_upgrade(store: CollectorStore) -> None:
+async def test_after_an_upgrade_an_installed_head_office_counts_as_posd_does(store: CollectorStore) -> None:
     await store.connection.execute("DROP SCHEMA posd CASCADE")
     for version in range(1, 6):
         await store.connection.execute((files("posd.collect") / "tables" / f"{version}.sql").read_bytes())
@@ -282,9 +282,7 @@ async def test_an_installed_head_office_counts_as_posd_does_after_the_upgrade(st
     await check_vectors(store)
 
 
-async def test_a_payment_of_a_type_that_head_office_does_not_know_is_in_no_total_and_reported(
-    office: Path, store: CollectorStore
-) -> None:
+async def test_a_payment_of_an_unknown_type_is_reported_and_in_no_total(office: Path, store: CollectorStore) -> None:
     """A lane can have a newer posd. In silence, the totals would be wrong."""
     row = {"type": "barter", "result": "approved", "amount": 5, "authorized_amount": 5, "reversal": None, "of": None}
     await store.connection.execute(INSERT, row | {"id": "x", "at": BEGAN})
@@ -294,7 +292,7 @@ async def test_a_payment_of_a_type_that_head_office_does_not_know_is_in_no_total
     assert (found["totals"], found["unclear"]) == ([], 1)
 
 
-async def test_tables_without_the_effect_of_a_type_are_not_used(store: CollectorStore) -> None:
+async def test_tables_that_miss_the_effect_of_a_type_are_not_used(store: CollectorStore) -> None:
     await insert_vectors(store)
     await store.connection.execute("DELETE FROM posd.operations WHERE type = 'capture'")
     await store.connection.execute("UPDATE posd.operations SET reverses = false WHERE type = 'refund'")

@@ -113,7 +113,7 @@ async def test_each_payment_has_the_state_of_its_changes(store: CollectorStore, 
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("seed", range(12))
-async def test_order_repeats_batches_and_several_collectors_make_no_difference(
+async def test_neither_order_nor_repeats_nor_several_collectors_change_the_tables(
     store: CollectorStore, server: Postgres, seed: int
 ) -> None:
     """Several collectors, a rebuilt stream, and relays that send again change the order."""
@@ -159,7 +159,7 @@ async def test_missing_changes_are_reported_until_they_arrive(store: CollectorSt
         assert await open_gaps(store) == []
 
 
-async def test_a_row_deleted_below_the_frontier_is_reported_until_it_arrives_again(store: CollectorStore) -> None:
+async def test_a_deleted_row_is_reported_until_it_arrives_again(store: CollectorStore) -> None:
     sent = as_messages([*life(1).sent, *life(2, "b").sent])
     await write(store, sent)
     before = await tables(store)
@@ -206,7 +206,7 @@ async def test_a_lane_is_complete_only_as_far_as_its_changes_are_known(store: Co
     assert iso(known.complete_to_at) == iso(lane.at)
 
 
-async def test_a_lane_whose_clock_was_ahead_is_complete_only_as_far_as_it_sent(store: CollectorStore) -> None:
+async def test_a_lane_whose_clock_was_ahead_is_complete_only_up_to_its_last_message(store: CollectorStore) -> None:
     """The state from a clock that was ahead does not count. The next state counts again, so a missing change is
     reported.
     """
@@ -374,7 +374,7 @@ async def test_an_unusable_change_is_set_aside_with_its_reason(store: CollectorS
     ],
     ids=["long id", "NUL", "time", "amount", "an index of the operator's", "metadata"],
 )
-async def test_one_change_is_set_aside_and_the_others_of_its_message_are_stored(
+async def test_of_a_message_with_one_bad_change_the_other_changes_are_stored(
     store: CollectorStore, member: str, value: Any, aside: bool
 ) -> None:
     changes: list[dict[str, Any]] = [CHANGE | {"seq": seq, "id": f"p{seq}"} for seq in range(1, 8)]
@@ -529,7 +529,9 @@ async def test_tables_of_another_version_are_not_changed(store: CollectorStore) 
         ([("a", "b"), ("b", "a")], ["a", "b"]),
     ],
 )
-async def test_databases_come_after_their_predecessors(known: list[tuple[str, str | None]], wanted: list[str]) -> None:
+async def test_the_databases_of_a_lane_are_listed_in_their_order(
+    known: list[tuple[str, str | None]], wanted: list[str]
+) -> None:
     assert in_order(known) == wanted
 
 

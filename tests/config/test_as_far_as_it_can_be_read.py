@@ -7,7 +7,7 @@ import pytest
 from posd.config import ConfigError, examine, load
 
 
-def test_valid_keys_are_kept_and_invalid_ones_are_reported_and_have_their_default(tmp_path: Path) -> None:
+def test_an_invalid_key_is_reported_and_gets_its_default(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[webhooks]\nlisten = "0.0.0.0:9443"\nmax_body_bytes = 1\n[nothing]\n[[terminals]]\nserial = "S"\n')
     config, problems = examine(file)

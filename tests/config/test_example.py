@@ -44,7 +44,7 @@ def test_the_installed_file_is_valid_and_sets_nothing() -> None:
     assert load(OF_A_SHOP).terminals == ()
 
 
-def test_the_settings_of_a_shop_are_few_and_valid_as_shown() -> None:
+def test_the_example_for_one_shop_is_short_and_valid() -> None:
     text = re.sub(r"(?m)^#(?=[a-z])", "", OF_A_SHOP.read_text())
     config = parse(text, file=OF_A_SHOP)
     shown = list(flat(documented(OF_A_SHOP)))
@@ -73,13 +73,13 @@ def flat(table: dict[str, Any], at: str = "") -> Iterator[str]:
             yield f"{at}{name}"
 
 
-def test_the_example_has_every_key_and_no_other() -> None:
+def test_the_example_has_every_key_and_no_unknown_key() -> None:
     document = documented()
     (document["terminals"],) = document["terminals"]
     assert sorted(flat(document)) == sorted(every_key())
 
 
-def test_a_row_of_a_start_has_its_additional_keys() -> None:
+def test_only_the_row_of_a_starting_call_has_its_additional_keys() -> None:
     starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "refund"}
     assert {name for name in EDITIONS["classic"]["local"] if "abortable" in row_keys(name)} == starts
     assert {name for name in EDITIONS["classic"]["local"] if "pointer" in row_keys(name)} == {"search"}

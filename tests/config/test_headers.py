@@ -23,7 +23,7 @@ def resolved(config: Config) -> dict[str, str]:
     return {name: header.resolve() for name, header in config.terminals[0].headers.items()}
 
 
-def test_values_come_from_the_configuration_a_file_or_a_credential(
+def test_a_header_value_comes_from_the_configuration_or_a_file_or_a_credential(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("from file\n")
@@ -44,7 +44,7 @@ def test_a_file_is_read_when_it_is_used(tmp_path: Path) -> None:
         resolved(config)
 
 
-def test_a_terminals_header_replaces_the_same_name_in_any_case(tmp_path: Path) -> None:
+def test_a_terminals_header_replaces_a_header_of_the_same_name(tmp_path: Path) -> None:
     config = read('{X-Key = "all", X-Store = "14"}', tmp_path, own='{x-key = "mine", X-New = "1"}')
     assert resolved(config) == {"X-Store": "14", "x-key": "mine", "X-New": "1"}
 
@@ -58,9 +58,7 @@ NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
 
 @every("given", [names for size in range(5) for names in combinations(NAMES, size)], ids=",".join)
 @every("mode", LAYERS)
-def test_the_later_section_replaces_the_same_name_in_any_case(
-    tmp_path: Path, mode: str, given: tuple[str, ...]
-) -> None:
+def test_a_later_section_replaces_a_header_of_the_same_name(tmp_path: Path, mode: str, given: tuple[str, ...]) -> None:
     """For every set of sections with a header, the last section counts. Sections of the other access mode do not
     count.
     """
@@ -95,7 +93,7 @@ def test_the_later_section_replaces_the_same_name_in_any_case(
     assert len(found) == len(layers) + bool(layers)
 
 
-def test_a_credential_outside_the_service_is_found_missing_only_when_used(
+def test_outside_the_service_a_missing_credential_is_reported_only_when_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)

@@ -42,7 +42,7 @@ def problems(file: Path) -> list[tuple[str, int | None, str, str]]:
     return [(Path(item.file).name, item.line, item.key, item.reason) for item in caught.value.problems]
 
 
-def test_tables_merge_a_later_value_wins_and_terminals_add_up(file: Path) -> None:
+def test_later_files_add_terminals_and_replace_other_values(file: Path) -> None:
     further(
         file,
         b='[webhooks]\nlisten = "127.0.0.1:9444"\n[[terminals]]\nserial = "SN-3"\n',
@@ -72,7 +72,7 @@ def test_relative_paths_start_at_the_first_file(file: Path) -> None:
     assert load(file).database.path == file.parent / "state" / "posd.db"
 
 
-def test_each_problem_names_its_own_file_line_and_key(file: Path) -> None:
+def test_each_problem_names_its_own_place(file: Path) -> None:
     further(
         file,
         a='[[terminals]]\nserial = "SN-2"\nport = 1\n\n[[terminals]]\nserial = 7\n',
@@ -125,7 +125,7 @@ def test_a_machine_without_any_configuration_runs_on_defaults(monkeypatch: pytes
         ('"a b".c', ("first", '"a b".c')),
     ],
 )
-def test_a_key_has_the_file_that_sets_it(key: str, found: tuple[str, str]) -> None:
+def test_each_key_is_reported_with_the_file_that_sets_it(key: str, found: tuple[str, str]) -> None:
     layers = Layers(Path("first"))
     layers.add(Path("first"), '["a b"]\nc = 1\n[merchant]\nid = "1"\n[[terminals]]\nserial = "1"\n')
     layers.add(Path("second"), '[merchant]\nid = "2"\n[[terminals]]\nserial = "2"\n')

@@ -68,7 +68,7 @@ def test_an_invalid_or_very_long_file_is_not_searched() -> None:
     assert line_of("[a]\n" + "\n" * MAX_LINES, "a") is None
 
 
-def test_an_invalid_file_has_the_line_of_its_parser(tmp_path: Path) -> None:
+def test_the_problem_of_an_invalid_file_has_the_line_from_the_parser(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[logging]\nlevel = yes\n")
     with pytest.raises(ConfigError, match=r"config\.toml:2: is not valid TOML: Invalid value") as caught:
         load(tmp_path / "config.toml")

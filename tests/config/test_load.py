@@ -47,7 +47,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.terminal_defaults.ca_file == tmp_path / "ca.pem"
 
 
-def test_files_are_not_opened_if_the_caller_may_not_read_them() -> None:
+def test_named_files_are_not_opened_without_a_check() -> None:
     text = '[webhooks]\ncertificate = "none.crt"\nprivate_key = "none.key"\n[terminal_defaults]\n'
     text += 'headers = {A = {file = "none"}}'
     config = parse(text, file=Path("/etc/posd/config.toml"), check_files=False)
@@ -174,7 +174,7 @@ def test_terminals_of_one_service_share_its_address() -> None:
     ("metrics", "webhooks"),
     [("127.0.0.1:8443", "10.0.0.9:8443"), ("[::1]:8443", "0.0.0.0:8443"), ("127.0.0.1:0", "127.0.0.1:0")],
 )
-def test_listeners_of_other_addresses_may_have_one_port(metrics: str, webhooks: str) -> None:
+def test_listeners_on_different_addresses_may_have_the_same_port(metrics: str, webhooks: str) -> None:
     read(f'[metrics]\nlisten = "{metrics}"\n[webhooks]\nlisten = "{webhooks}"')
 
 

@@ -57,7 +57,7 @@ def test_a_wrong_value_of_a_key_that_may_hold_a_secret_is_not_quoted(tmp_path: P
 
 
 @every("command", ["config check", "config check --json", "doctor"])
-def test_no_command_quotes_a_secret_either(tmp_path: Path, command: str) -> None:
+def test_no_command_quotes_a_secret_value(tmp_path: Path, command: str) -> None:
     (tmp_path / "config.toml").write_text(
         f'[database]\npath = "{tmp_path}/posd.db"\n[webhooks]\ncertificate = "c"\nprivate_key = "{SECRET}"\n'
         f'[terminal_defaults]\nbusiness_code = {{file = "{SECRET}"}}\nauth = "{SECRET}"\n'
@@ -68,7 +68,7 @@ def test_no_command_quotes_a_secret_either(tmp_path: Path, command: str) -> None
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_every_key_with_the_name_of_a_secret_is_marked() -> None:
+def test_every_key_that_is_named_like_a_secret_is_marked() -> None:
     named = [(table, name) for table, known in TABLES.items() for name in known if SECRET_KEY.search(name)]
     assert named
     assert set(named) | {("terminal_defaults", "auth"), ("[terminals]", "auth")} <= set(MARKED)

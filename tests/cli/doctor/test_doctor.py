@@ -246,7 +246,7 @@ def cause(name: str, setup: SetUp, stack: ExitStack, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_only_the_right_line_names_a_fault(setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_fault_is_named_by_its_own_line_only(setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`posd config check` also names a fault that keeps posd from starting. The named commands repair the fault."""
     fault = FAULTS[name]
     if fault.root:  # doctor finds the user of posd by the owner of the state directory
@@ -300,7 +300,7 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
 
 
 @pytest.mark.parametrize(("clock", "status"), [("ok", "failure"), ("degraded", "ok")])
-def test_dates_of_a_terminals_certificate_ask_for_the_clock_and_not_for_a_pin(
+def test_for_a_wrong_certificate_date_doctor_suggests_the_clock_and_not_a_pin(
     setup: SetUp, clock: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """posd checks the dates only by a clock that it trusts. Otherwise it charges, so doctor must not deny that."""
@@ -322,7 +322,7 @@ def test_a_person_who_used_sudo_gets_commands_with_sudo(
     assert context.by_root() is root
 
 
-def test_a_ca_that_is_not_valid_yet_asks_for_the_clock_before_a_new_ca(
+def test_for_a_ca_not_yet_valid_doctor_suggests_the_clock_before_a_new_ca(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine's clock is behind. A new CA on every terminal would not repair the fault."""
@@ -358,7 +358,7 @@ def fields(*templates: str) -> set[str]:
     return {field.partition(".")[0] for field in named}
 
 
-def test_each_finding_can_be_filled_and_each_command_is_valid(tmp_path: Path) -> None:
+def test_each_finding_gets_all_its_values_and_its_commands_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("")
     shop = DoctorContext(file, configuration("", file=file), (), pid=1)
@@ -390,7 +390,7 @@ NAMES = {"check", "subject", "status", "meaning", "todo", "commands", "key", "fi
 ADMIN_SOCKET = Path("run") / "admin.sock"
 
 
-def test_without_a_daemon_every_check_is_ok_that_needs_no_daemon(setup: SetUp) -> None:
+def test_without_a_daemon_the_checks_that_need_no_daemon_are_ok(setup: SetUp) -> None:
     found = setup.findings()
     assert failures(found) == []
     assert warnings(found) - OF_THIS_MACHINE == {("callback", f"127.0.0.1:{setup.port}")}
@@ -402,7 +402,7 @@ def test_without_a_daemon_every_check_is_ok_that_needs_no_daemon(setup: SetUp) -
     assert {one["check"] for one in found if one["status"] != "ok" and not one["commands"]} == {"callback"}
 
 
-async def test_with_a_daemon_everything_is_ok_and_the_terminal_gets_no_request_that_could_start_anything(
+async def test_with_a_daemon_all_checks_are_ok_and_nothing_is_started_on_a_terminal(
     setup: SetUp,
 ) -> None:
     async with running(setup):
@@ -452,7 +452,7 @@ async def test_doctor_changes_nothing(setup: SetUp, state: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_person_sees_groups_cures_and_a_summary(setup: SetUp) -> None:
+def test_a_person_sees_grouped_findings_with_cures_and_a_summary(setup: SetUp) -> None:
     setup.key.chmod(0o644)
     setup.config_file.write_text(setup.config)
     seen = posd_on_terminal("--config", str(setup.config_file), "doctor", socket=setup.directory / "none.sock")
@@ -482,7 +482,7 @@ async def test_a_missing_or_broken_configuration_is_a_failure_and_doctor_reports
     assert (failed["check"], {"daemon", "clock"} <= {one["check"] for one in found}) == ("configuration", True)
 
 
-def test_terminals_without_tls_with_a_pin_or_with_another_name_are_ok(setup: SetUp) -> None:
+def test_a_terminal_is_ok_without_tls_and_with_a_pin_and_with_a_server_name(setup: SetUp) -> None:
     terminal = setup.terminal
     pin = f'fingerprint_sha256 = "{terminal.leaf.fingerprint}"\n'
     with (
@@ -606,7 +606,7 @@ async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> Non
 
 @pytest.mark.slow
 @needs(root=True)
-async def test_a_user_who_may_read_little_is_told_so_on_each_line(setup: SetUp) -> None:
+async def test_each_line_says_that_the_user_has_too_few_rights(setup: SetUp) -> None:
     """A member of the admin group sees posd's reports. doctor names files that only posd and root can read, and reports
     no failure for these files.
     """
@@ -648,7 +648,7 @@ def test_a_person_sees_the_daemons_times_in_the_local_zone(
     assert times.moment(at, date=True) in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_cure_names_the_file_that_has_the_terminal(setup: SetUp) -> None:
+def test_a_cure_names_the_configuration_file_of_the_terminal(setup: SetUp) -> None:
     """A missing key is added to the section of the terminal. A wrong key is corrected in place."""
     section = next(part for part in setup.config.split("[[terminals]]\n")[1:] if SERIAL in part).partition("[")[0]
     setup.change(f"[[terminals]]\n{section}", "")
@@ -686,7 +686,7 @@ async def test_a_callback_address_without_posd_is_a_failure(setup: SetUp) -> Non
     assert setup.terminal.leaf.fingerprint in strange["meaning"]
 
 
-async def test_a_mismatched_pair_is_reported_once(setup: SetUp) -> None:
+async def test_a_key_without_its_certificate_is_reported_once(setup: SetUp) -> None:
     """posd keeps its earlier certificate. The earlier certificate is a consequence, not a separate failure."""
     async with running(setup):
         shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
@@ -731,7 +731,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
     assert all("ca.crt" in one["todo"] for one in (ours, other))
 
 
-async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(setup: SetUp) -> None:
+async def test_a_check_by_this_machine_does_not_count_as_a_terminals_refusal(setup: SetUp) -> None:
     own_pair(setup, address="10.9.9.9")
     async with running(setup) as daemon:
         (unnamed,) = failures(setup.findings(1))  # the terminal of the set-up uses an address of this machine
@@ -744,7 +744,7 @@ async def test_a_check_by_this_machine_itself_is_not_a_refusal_of_a_terminal(set
 
 
 @pytest.mark.slow
-async def test_mdns_finds_terminals_while_posd_does_not_run_and_names_those_that_it_does_not_find(setup: SetUp) -> None:
+async def test_without_posd_doctor_finds_terminals_by_mdns_and_names_missing_ones(setup: SetUp) -> None:
     serial, state = f"SN-{setup.port}", setup.directory / "simulated"  # a serial that no other test announces
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.change(f'serial = "{SERIAL}"', 'serial = "SN-CONFIGURED"')

@@ -76,7 +76,7 @@ def test_a_wrong_example_is_found() -> None:
             parse(words_of(line))
 
 
-def test_every_command_has_a_page_and_is_in_one_group_of_the_help_with_its_first_sentence() -> None:
+def test_every_command_has_a_page_and_one_line_in_the_help() -> None:
     assert examples().keys() <= {" ".join(page.path[1:]) for page in PAGES}
     assert set(COMMANDS) == {page.path[1] for page in PAGES if len(page.path) == 2}
     listed = [(name, does) for commands in groups().values() for name, does in commands.items()]
@@ -86,7 +86,7 @@ def test_every_command_has_a_page_and_is_in_one_group_of_the_help_with_its_first
     )
 
 
-def test_every_see_also_of_a_page_exists() -> None:
+def test_every_page_named_under_see_also_exists() -> None:
     names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)", "posd-codes(7)"}
     mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([157]\)", man_page(page))}
     assert {name for page in PAGES for name in page.see_also} | {
@@ -197,7 +197,7 @@ def test_the_guide_has_exactly_the_existing_exit_codes() -> None:
     assert set(re.findall(r'<a id="exit-([^"]+)"></a>', GUIDE)) == {str(code.value) for code in ExitCode}
 
 
-def test_the_see_entry_of_each_code_is_a_heading_of_the_guide() -> None:
+def test_each_code_names_a_heading_of_the_guide() -> None:
     titles = set(re.findall(r"^#+ (.+)$", GUIDE, re.MULTILINE))
     assert {entry.see for entry in entries()} - {""} <= titles
 
@@ -207,7 +207,7 @@ def test_every_command_is_valid(line: str) -> None:
     parse(words_of(line))
 
 
-def test_a_symptom_has_its_signs_its_meaning_for_money_and_its_cure() -> None:
+def test_each_symptom_has_all_its_parts() -> None:
     contents = headings()["what-do-you-see"]  # with links to the tables of codes
     places = [place for place in re.findall(r"^- \[.+\]\(#(.+)\)$", contents, re.MULTILINE) if "every-" not in place]
     parts = ("**You see**", "**The money**", "**Now**")

@@ -138,7 +138,7 @@ def test_the_terminals_own_total_is_compared(expected: str, code: int, differenc
         assert (told.returncode, "The terminal's total is" in said) == (code, True)
 
 
-def test_on_a_terminal_the_report_fits_80_columns() -> None:
+def test_on_a_screen_the_report_fits_80_columns() -> None:
     def fill(shop: Book) -> None:
         results, kinds = ("approved", "declined", "rejected"), ("charge", "pre-auth", "post-tip")
         for number, (result, kind, brand) in enumerate(product(results, kinds, ("VISA", "DINERS CLUB")), 1):
@@ -171,7 +171,7 @@ def test_on_a_terminal_the_report_fits_80_columns() -> None:
         ("a\x00\u2028\u202eb", r"a\u0000\u2028\u202eb"),
     ],
 )
-def test_csv_has_no_formula_and_a_text_is_one_cell_in_one_line(text: str, cell: str) -> None:
+def test_csv_has_no_formula_and_no_text_adds_a_cell_or_a_line(text: str, cell: str) -> None:
     fill = put({"sale": text, "metadata": encode({"table": text})})
     done = report("--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
@@ -194,7 +194,7 @@ def test_an_unknown_terminal_is_reported() -> None:
 # The file.
 
 
-def test_the_page_replaces_an_older_one_completely_and_is_private_to_its_owner(tmp_path: Path) -> None:
+def test_the_page_replaces_an_older_page_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
     page = tmp_path / "day.html"
     page.write_text("old")
     page.chmod(0o644)
@@ -210,7 +210,7 @@ def test_the_page_replaces_an_older_one_completely_and_is_private_to_its_owner(t
     assert Path("/dev/null").is_char_device()
 
 
-def test_the_page_is_in_the_language_of_the_locale_and_a_csv_file_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_in_the_language_of_the_locale_but_csv_is_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(shop: Book) -> None:
         fill_trouble(shop, MORNING)
         shop.put(90, AT, authorized=Decimal("11.20"), currency=None)

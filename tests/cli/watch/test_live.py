@@ -55,7 +55,7 @@ def shop(shop_of_all: Counter) -> Iterator[Counter]:
     shop_of_all.tidy()
 
 
-async def test_a_payment_appears_advances_and_ends_live(shop: Counter) -> None:
+async def test_the_view_follows_a_payment_from_its_start_to_its_end(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("no payment is open")
         await asyncio.to_thread(shop.charge, 11.2, scenario="by-hand")
@@ -71,7 +71,7 @@ async def test_a_payment_appears_advances_and_ends_live(shop: Counter) -> None:
     assert view.app.return_code == 0
 
 
-async def test_an_abort_by_a_key_asks_first_and_ends_the_payment(shop: Counter) -> None:
+async def test_the_abort_key_asks_first_and_ends_the_payment(shop: Counter) -> None:
     payment = shop.charge(25, scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.selects("SN-0001", "25.00", "waiting for card")
@@ -99,7 +99,7 @@ async def test_an_abort_applies_to_the_payment_in_the_question(shop: Counter) ->
         assert shop.transaction(second)["outcome"] is None
 
 
-async def test_reconcile_by_a_key_shows_the_state_of_the_payment(shop: Counter) -> None:
+async def test_the_reconcile_key_shows_the_state_of_the_payment(shop: Counter) -> None:
     payment = shop.charge(31, "SN-0002", scenario="wait-for-abort")
     async with seen(shop.socket) as view:
         await view.selects("SN-0002", "31.00")
@@ -112,7 +112,7 @@ async def test_reconcile_by_a_key_shows_the_state_of_the_payment(shop: Counter) 
         await view.after("r", "The customer was charged.", "the payment of 31.00 on SN-0002: approved")
 
 
-async def test_a_page_is_drawn_once_its_layout_is_ready_and_a_response_for_a_closed_page_changes_nothing(
+async def test_a_page_is_drawn_when_its_layout_is_ready_and_only_while_open(
     shop: Counter,
 ) -> None:
     async with seen(shop.socket) as view:
@@ -126,7 +126,7 @@ async def test_a_page_is_drawn_once_its_layout_is_ready_and_a_response_for_a_clo
         await view.shows("ATTENTION")
 
 
-async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None:
+async def test_the_pages_show_and_help_can_be_used(shop: Counter) -> None:
     payment = shop.charge(42, scenario="by-hand")
     async with seen(shop.socket) as view:
         await view.selects("42.00")
@@ -157,7 +157,7 @@ async def test_show_and_help_open_scroll_update_and_close(shop: Counter) -> None
     assert view.app.return_code == 0
 
 
-async def test_a_resized_terminal_is_filled(shop: Counter) -> None:
+async def test_a_resized_screen_is_filled(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("q quit")
         for columns, height in ((140, 50), (40, 10), (20, 4), (3, 2), (1, 1), (80, 24)):
@@ -191,7 +191,7 @@ async def test_a_restarted_daemon_is_followed_again(shop: Counter) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_ends_the_view_and_restores_the_terminal(shop: Counter, number: signal.Signals) -> None:
+def test_a_signal_ends_the_view_and_restores_the_screen(shop: Counter, number: signal.Signals) -> None:
     with on_terminal(shop.socket, "watch") as view:
         view.writes(OTHER_SCREEN)
         view.writes(DRAWN)
@@ -209,7 +209,7 @@ def patched(tmp_path: Path, code: str) -> str:
 WITHOUT_TEXTUAL = "import sys\nsys.modules['textual'] = None\n"
 
 
-def test_an_internal_fault_restores_the_terminal_and_is_one_message(shop: Counter, tmp_path: Path) -> None:
+def test_an_internal_fault_restores_the_screen_and_prints_one_message(shop: Counter, tmp_path: Path) -> None:
     code = (
         "import posd.cli.watch.texts as texts\ndef broken(*_):\n    raise ValueError('broken')\ntexts.header = broken\n"
     )
@@ -219,7 +219,7 @@ def test_an_internal_fault_restores_the_terminal_and_is_one_message(shop: Counte
         assert b"a fault of posd itself: ValueError: broken" in view.raw
 
 
-def test_a_second_of_the_view_writes_few_bytes_and_after_ctrl_z_the_whole_view_is_drawn(shop: Counter) -> None:
+def test_the_view_writes_few_bytes_and_is_redrawn_after_ctrl_z(shop: Counter) -> None:
     shop.charge(9, scenario="by-hand")
     with on_terminal(shop.socket, "watch") as view:
         view.writes(DRAWN)
@@ -239,7 +239,7 @@ def test_a_second_of_the_view_writes_few_bytes_and_after_ctrl_z_the_whole_view_i
         assert view.ends() == 0
 
 
-def test_a_closed_terminal_ends_the_view(shop: Counter) -> None:
+def test_a_closed_terminal_window_ends_the_view(shop: Counter) -> None:
     keys, device = pty.openpty()
     streams = {"stdin": device, "stdout": device, "stderr": device}
     environment = os.environ | {"TERM": "xterm"}
@@ -251,7 +251,7 @@ def test_a_closed_terminal_ends_the_view(shop: Counter) -> None:
 
 
 @pytest.mark.slow
-def test_a_blocked_terminal_does_not_block_the_view(shop: Counter) -> None:
+def test_a_blocked_screen_does_not_block_the_view(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", size=(200, 300)) as view:
         # The terminal does not read, and frames of 300 columns fill the kernel's buffer.
         deadline = time.monotonic() + PATIENCE
@@ -263,7 +263,7 @@ def test_a_blocked_terminal_does_not_block_the_view(shop: Counter) -> None:
         assert view.process.wait(PATIENCE) == 0
 
 
-def test_without_utf_8_the_view_is_ascii_and_no_color_is_respected(shop: Counter) -> None:
+def test_the_view_obeys_no_color_and_is_ascii_without_utf_8(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as view:
         view.writes("TERMINALS")
         before = view.raw
@@ -275,13 +275,13 @@ def test_without_utf_8_the_view_is_ascii_and_no_color_is_respected(shop: Counter
         assert view.ends() == 0
 
 
-def test_without_textual_the_message_says_how_to_install_it_and_what_else_exists(shop: Counter, tmp_path: Path) -> None:
+def test_without_textual_the_message_says_what_to_install_or_use(shop: Counter, tmp_path: Path) -> None:
     with on_terminal(shop.socket, "watch", program=patched(tmp_path, WITHOUT_TEXTUAL)) as view:
         assert view.ends() == 2
         assert (b"pip install 'posd[watch]'" in view.raw, b"posd status --watch" in view.raw) == (True, True)
 
 
-def test_status_is_shown_again_while_it_changes(shop: Counter, tmp_path: Path) -> None:
+def test_status_with_watch_shows_each_change(shop: Counter, tmp_path: Path) -> None:
     with on_terminal(shop.socket, "status", "--watch", program=patched(tmp_path, WITHOUT_TEXTUAL)) as view:
         view.writes("open payments  none")
         shop.charge(12, scenario="by-hand")
@@ -292,7 +292,7 @@ def test_status_is_shown_again_while_it_changes(shop: Counter, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_as_json_there_is_one_line_for_each_later_change(shop: Counter) -> None:
+def test_with_json_each_later_change_is_one_line(shop: Counter) -> None:
     with started_posd("watch", "--json", environment={"POSD_SOCKET": str(shop.socket)}) as process:
         stdout, stderr = there(process.stdout), there(process.stderr)
         # The view has no past data, so the test makes payments until the view shows a payment.

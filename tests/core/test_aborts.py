@@ -47,7 +47,7 @@ BUSY = b'{"type": "TERMINAL", "code": "TER-003"}'
     ],
     ids=str,
 )
-def test_without_errors_in_2xx_only_the_status_counts(attempt: Attempt, answer: AbortAnswer) -> None:
+def test_in_a_2xx_reply_without_errors_only_the_status_counts(attempt: Attempt, answer: AbortAnswer) -> None:
     assert judge_abort(attempt, reads_errors=False) is answer
 
 

@@ -85,7 +85,7 @@ def test_a_second_downtime_keeps_the_payments_of_the_first(
         (absence(cause="held_up"), 1, ["posd was held up"]),
     ],
 )
-def test_the_check_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
+def test_the_check_describes_the_downtime_and_says_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
     said = f"{words(item, left)}: {remedy(steps(list(item.payments)[:left]))}"
     assert [part for part in parts if part not in said] == []
     assert "ID" not in said

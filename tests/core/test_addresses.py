@@ -62,7 +62,7 @@ def test_acknowledging_the_attention_does_not_end_its_cause() -> None:
     assert (dismissed_one.callback_lost, dismissed_one.attention) == (True, ())
 
 
-def test_an_event_that_arrives_does_not_prove_that_the_next_event_arrives() -> None:
+def test_one_arrived_event_does_not_prove_that_the_next_will_arrive() -> None:
     lost = address_lost(running(), OLD, NOW)
     after, _ = advance(lost, read(content(CARD, ACK)), seen=RepeatedEvent.NEW, now=NOW)
     assert (after.status, after.callback_lost, codes(after)) == (CARD_PRESENTED, True, {"address_changed"})

@@ -24,7 +24,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS, st.integers(0, 5)), m
 
 
 @given(STEPS, st.integers(1, 10), st.integers(1, 4))
-def test_no_key_ever_gets_more_than_its_allowance_and_the_returned_amounts(steps: list, room: int, rate: int) -> None:
+def test_no_key_gets_more_than_its_allowance_and_what_it_returned(steps: list, room: int, rate: int) -> None:
     clock = Clock()
     allowance = Allowance(room, rate, clock)
     taken: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}
@@ -56,7 +56,7 @@ def test_a_returned_amount_frees_exactly_this_amount_and_the_key_is_removed(step
     assert allowance.used("a") == 0
 
 
-def test_without_a_rate_nothing_refills() -> None:
+def test_an_allowance_without_a_rate_never_refills() -> None:
     allowance = Allowance(1)
     allowance.take()
     assert allowance.seconds_until("") == math.inf
@@ -84,7 +84,7 @@ def test_the_number_of_stored_keys_is_bounded_and_an_idle_key_is_dropped_first()
     assert len(lent) == 4, "a used amount is given back later"
 
 
-def test_what_has_refilled_is_used_no_more() -> None:
+def test_a_refilled_amount_no_longer_counts_as_used() -> None:
     clock = Clock()
     allowance = Allowance(10, 1, clock)
     allowance.take("a", 5)

@@ -181,7 +181,7 @@ def test_amounts_of_the_terminal_are_read_in_the_terminals_unit(
     assert by_sum == (expected[0] in ("4.389", "43890"))
 
 
-def test_an_event_without_amounts_has_none() -> None:
+def test_an_event_without_amounts_gives_no_amount() -> None:
     event = read(content("DECLINED"))
     after, _ = advance(a_charge("hundredths"), event, seen=RepeatedEvent.NEW, now=NOW)
     assert after.outcome is not None

@@ -34,7 +34,7 @@ def test_an_older_key_stays_valid() -> None:
 
 
 @given(st.text())
-def test_no_other_text_is_a_token(text: str) -> None:
+def test_no_altered_or_invented_text_is_a_token(text: str) -> None:
     mine = token(KEY, Channel.TRANSACTION, IDENTITY)
     assert verify([KEY], Channel.TRANSACTION, IDENTITY, text) == (text == mine)
 

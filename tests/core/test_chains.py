@@ -208,13 +208,13 @@ def test_an_open_operation_of_unknown_type_blocks_an_operation() -> None:
     assert found.code == "chain_conflict"
 
 
-def test_operations_that_block_even_an_additional_one_are_reported_first() -> None:
+def test_operations_that_block_even_an_additional_payment_are_reported_first() -> None:
     captured, voided = in_state(CAPTURE, "approved", 1), in_state(VOID, "approved", 2)
     found = there(in_the_way(CAPTURE, [captured, voided], [captured, voided], repeat=False))
     assert (found.code, list(found.others)) == ("chain_conflict", [voided])
 
 
-def test_an_operation_with_two_final_events_blocks_others_until_an_operator_has_acknowledged_it() -> None:
+def test_two_final_events_block_further_operations_until_acknowledged() -> None:
     sibling = in_state(CAPTURE, "declined")
     approval = read(content("APPROVAL", REQUESTED, event_id="0b7d2a8e-3333-4d7c-9d55-0f6b1c2a9e11"))
     conflicting, _ = advance(sibling, approval, seen=RepeatedEvent.NEW, now=NOW)

@@ -105,13 +105,13 @@ def test_each_kind_of_evidence_makes_the_clock_untrusted(case: Case) -> None:
         ("a step back that time has made up for", "back by 23 h"),
     ],
 )
-def test_a_doubt_names_the_trusted_time_and_the_step(name: str, words: str) -> None:
+def test_a_doubt_about_the_clock_names_the_trusted_time_and_the_step(name: str, words: str) -> None:
     case = CASES[name]
     assert case.doubt is not None
     assert words in rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
 
 
-def test_every_doubt_has_a_text_and_a_time_source_ends_all_but_two() -> None:
+def test_every_doubt_has_a_text_and_a_time_source_ends_all_except_two() -> None:
     assert set(rules.WORDS) == set(Doubt)
     assert set(Doubt) - ENDED_BY_WITNESS == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
 
@@ -171,7 +171,7 @@ HEARD = {
 
 
 @every("case", HEARD.values(), HEARD)
-def test_several_terminals_confirm_the_clock_and_one_terminal_does_not(case: Sightings) -> None:
+def test_several_terminals_confirm_the_clock_but_one_terminal_does_not(case: Sightings) -> None:
     found = rules.heard(case.sightings, at(), LIMIT)
     assert (found.agree, found.ahead_seconds) == (case.agree, case.ahead)
 

@@ -103,7 +103,7 @@ def test_the_settings_of_a_scheme_count_only_if_it_is_used() -> None:
         replace(TERMINAL, webhook_secret=HeaderValue(file=Path("/secret"))),
     ],
 )
-def test_an_address_a_secret_and_trust_do_not_change_the_profile_version(terminal: TerminalConfig) -> None:
+def test_neither_address_nor_secret_nor_trust_changes_the_profile_version(terminal: TerminalConfig) -> None:
     assert profile_version(terminal, LOCAL) == NOW
 
 

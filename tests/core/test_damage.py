@@ -75,7 +75,7 @@ def _was_json(data: bytes) -> bool:
     return texts[3].lower() == IDENTITY and all(isinstance(text, str) and text for text in texts)
 
 
-def test_one_damaged_byte_of_an_approval_leaves_it_approved_or_searched_for(tell: Callable[[str], None]) -> None:
+def test_an_approval_with_one_damaged_byte_counts_or_is_searched_for(tell: Callable[[str], None]) -> None:
     """Each byte has about forty replacements. An approval that does not count is quarantined or has an unknown state.
 
     posd searches at once in both cases (`Reconciler`). The payment never gets another outcome or another reference.
@@ -129,7 +129,7 @@ def _literal(data: bytes) -> bytes:
     return found[1].strip(b'"') if found else b""
 
 
-def test_no_part_of_an_approval_counts_as_complete() -> None:
+def test_a_part_of_an_approval_never_counts_as_the_whole() -> None:
     for length in range(len(EVENT)):
         with pytest.raises(NotAnEvent):
             read_event(EVENT[:length])

@@ -105,7 +105,7 @@ def test_incomplete_json_has_its_reason(broken: bytes, reason: str) -> None:
 
 
 @every(("levels", "damaged"), [(LEVELS, {("b",)}), (LEVELS + 1, {("b",), ("a", *[0] * (LEVELS - 1))})])
-def test_damaged_json_is_read_up_to_its_own_depth(levels: int, damaged: set[tuple[Any, ...]]) -> None:
+def test_damaged_json_is_read_up_to_a_limited_depth(levels: int, damaged: set[tuple[Any, ...]]) -> None:
     text = b'{"a": ' + b"[" * (levels - 1) + b"]" * (levels - 1) + b', "b": }'
     assert mend(text).damaged == damaged
 
@@ -131,7 +131,7 @@ def test_unreadable_json_gives_both_reasons_and_is_shown_as_null() -> None:
     assert presentable(b'{"a": "\xff"}') == '{"a":"�"}'.encode()
 
 
-def test_damaged_places_are_named_on_one_line_in_ascii_and_limited() -> None:
+def test_damaged_places_are_named_on_one_short_ascii_line() -> None:
     assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "what stands around it")
     assert named([(name,) for name in "edcba"]) == ("a", "b", "c", "d", "e")
     assert named([(name,) for name in "fedcba"]) == ("a", "b", "c", "d", "e", "1 more")

@@ -147,7 +147,7 @@ def test_an_operators_decision_stays_until_a_final_event_differs() -> None:
     assert "outcome_corrected" not in codes(confirmed), "the terminal reports the same end"
 
 
-def test_every_change_has_its_time_and_an_input_without_effect_has_none() -> None:
+def test_a_change_sets_its_time_but_an_input_without_effect_sets_none() -> None:
     later, at = NOW + GRACE, "2026-11-20T10:42:13.000Z"
     changed, _ = advance(starting(), read(body(IDENTITY, ACK)), seen=RepeatedEvent.NEW, now=later)
     changes = (

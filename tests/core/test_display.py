@@ -131,7 +131,7 @@ def test_every_code_has_a_text_in_each_language() -> None:
         assert said.of(Language.EN) != said.of(Language.ES)
 
 
-def test_no_text_suggests_another_charge_unless_it_is_safe() -> None:
+def test_no_text_suggests_another_charge_unless_that_is_safe() -> None:
     for (code, kind, said), language in product(every_text(), Language):
         line, never = said.of(language), NEVER_AGAIN[language]
         must = code in {DisplayCode.LOOKING, DisplayCode.CALL_SUPERVISOR}
@@ -171,7 +171,7 @@ ASKED = b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0}'
         (b"{}", None, Display(DisplayCode.PAID, "PAID")),
     ],
 )
-def test_paid_has_the_authorized_amount_or_else_the_requested_amount(
+def test_the_text_paid_shows_the_authorized_amount_or_else_the_requested_amount(
     asked: bytes, authorized: str | None, said: Display
 ) -> None:
     transaction = next(each for each in every_transaction() if each.type is OperationType.CHARGE)
@@ -191,7 +191,7 @@ def test_paid_has_the_authorized_amount_or_else_the_requested_amount(
         (None, TEXTS[DisplayCode.CALL_SUPERVISOR].en),
     ],
 )
-def test_the_requested_amount_is_shown_where_less_of_it_was_paid(kind: OperationType | None, said: str) -> None:
+def test_a_partial_payment_also_shows_the_requested_amount(kind: OperationType | None, said: str) -> None:
     less = msgspec.structs.replace(
         next(every_transaction()),
         type=kind,

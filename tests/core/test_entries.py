@@ -163,7 +163,7 @@ def test_the_table_has_every_kind_of_entry() -> None:
 
 
 @every(("entry", "word", "effect"), ENTRIES, ids=[f"{word}" for _, word, _ in ENTRIES])
-def test_a_stored_entry_has_the_same_effect_and_word(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
+def test_a_stored_entry_keeps_its_effect_and_its_name(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
     back = written_down(entry)
     assert back == entry
     assert word_of(back) == word
@@ -172,7 +172,7 @@ def test_a_stored_entry_has_the_same_effect_and_word(entry, word, effect) -> Non
 
 
 @every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
-def test_every_entry_has_an_effect_on_some_transaction_except_records_of_a_search(entry: Entry) -> None:
+def test_every_entry_except_a_search_record_can_change_a_transaction(entry: Entry) -> None:
     changed = any(apply(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
     left_to_searches = (AbortRequested(probe=True), AbortAnswered(Replied(409, b"")), AbortAnswered(ReplyLost("reset")))
     assert changed is (entry not in left_to_searches)
@@ -238,7 +238,7 @@ def test_replaying_the_record_gives_the_same_transaction(things: list[bytes | En
     assert replay(starting(), record) == (lived, verdicts)
 
 
-def test_replaying_no_inputs_gives_the_new_transaction() -> None:
+def test_a_replay_without_inputs_gives_the_new_transaction() -> None:
     begun: Transaction = starting()
     assert replay(begun, []) == (begun, [])
 
@@ -294,7 +294,7 @@ def test_an_abort_keeps_the_judgement_of_the_version_that_recorded_it(
     assert apply(starting(), entry, NOW).heard is heard
 
 
-def test_a_line_of_the_history_has_only_those_fields_of_its_entry_that_have_a_description() -> None:
+def test_a_line_of_the_history_has_only_described_fields() -> None:
     line = own_line((TAKEN_OVER_LINE, QUARANTINED_LINE), "2026-01-01T00:00:00.000Z", Quarantined("why", "SN-9"))
     assert msgspec.to_builtins(line) == {"at": "2026-01-01T00:00:00.000Z", "kind": "quarantined", "reason": "why"}
 
@@ -308,7 +308,7 @@ def test_a_line_of_the_history_has_only_those_fields_of_its_entry_that_have_a_de
     ],
     ids=["not-sent", "reply-lost", "replied"],
 )
-def test_the_history_of_a_call_has_the_status_of_its_reply_or_the_reason_without_one(
+def test_the_history_of_a_call_has_the_status_or_the_reason_for_no_reply(
     attempt: Attempt, status: int | None, reason: str | None
 ) -> None:
     assert facts_of(attempt) == {"http_status": status, "reason": reason}

@@ -81,7 +81,7 @@ def test_a_body_with_an_unreadable_status_is_not_an_event(status: object) -> Non
     assert read_event(changed("status", "x" * MAX_TEXT)).status == "x" * MAX_TEXT
 
 
-def test_two_serials_under_one_or_two_names_are_a_contradiction() -> None:
+def test_two_different_serials_in_one_event_are_a_contradiction() -> None:
     assert read_event(changed("terminal", {"serial_number": "", "serialNumber": "SN-1"})).serial_number == "SN-1"
     twice = changed("terminal", {"serialNumber": "SN-1"})[:-1].replace(b'"SN-1"', b'"SN-1", "serialNumber": "SN-2"')
     for data in (twice + b"}", changed("terminal", {"serial_number": "SN-1", "serialNumber": "SN-2"})):
@@ -97,13 +97,13 @@ def test_two_serials_under_one_or_two_names_are_a_contradiction() -> None:
         ({"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "SN-1"}}, True),
     ],
 )
-def test_an_acknowledgement_has_one_status_and_one_serial_in_both_of_its_places(inner: object, *, read: bool) -> None:
+def test_both_places_of_an_acknowledgement_must_agree(inner: object, *, read: bool) -> None:
     reply = {"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "SN-1"}, "object": inner}
     found = read_acknowledgement(decode(json.dumps(reply).encode()))
     assert found == (StartAcknowledgement("TERMINAL_ACKNOWLEDGED", (), "SN-1") if read else None)
 
 
-def test_a_page_may_have_the_state_in_both_of_its_places() -> None:
+def test_a_page_of_a_search_may_have_the_state_in_two_places() -> None:
     state = {"transaction_status": "APPROVAL"}
     page = {"client_transaction_id": IDENTITY, "raw_response": state} | state
     assert read_element(json.dumps(page).encode(), paged=True).status == "APPROVAL"
@@ -123,7 +123,7 @@ def test_an_unreadable_event_id_is_replaced_by_a_digest_of_the_bytes() -> None:
 
 
 @pytest.mark.parametrize("field", ["event_id", "previous_status", "occurred_at", "merchant_id"])
-def test_a_field_with_two_values_has_no_value(field: str) -> None:
+def test_a_field_with_two_different_values_counts_as_missing(field: str) -> None:
     data = body(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
     event = read_event(data[:-1] + f', "{field}": "other"}}'.encode())
     assert (event.status, event.damaged) == ("APPROVAL", (field,))
@@ -131,7 +131,7 @@ def test_a_field_with_two_values_has_no_value(field: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_an_event_or_give_a_reason(data: bytes) -> None:
+def test_any_bytes_give_an_event_or_a_reason(data: bytes) -> None:
     with pytest.raises(NotAnEvent):
         read_event(data)
 

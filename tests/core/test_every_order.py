@@ -41,13 +41,13 @@ def test_the_paths_are_all_paths_of_the_table_with_up_to_six_events() -> None:
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_outcome_is_the_final_event_with_any_inputs_before_or_after_it(path: Path, tell: Callable[[str], None]) -> None:
+def test_the_final_event_is_the_outcome_whatever_comes_before_or_after(path: Path, tell: Callable[[str], None]) -> None:
     run(path, [*events(path, most=2), REPLY, Deck((CALLBACK,))], tell)
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_outcome_is_the_same_with_searches_at_every_place(path: Path, tell: Callable[[str], None]) -> None:
+def test_searches_at_any_place_do_not_change_the_outcome(path: Path, tell: Callable[[str], None]) -> None:
     run(path, [*events(path, most=1), REPLY, Deck((*answers(path), *poor_answers(path)), most=2)], tell)
 
 

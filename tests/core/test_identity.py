@@ -63,7 +63,7 @@ def test_a_pinned_or_proven_device_may_move() -> None:
 UNPROVEN = [seen for seen in ALL if not (seen.pinned or seen.proven)]
 
 
-def test_without_proof_a_new_claim_is_followed_only_if_it_is_alone_and_the_old_address_is_lost() -> None:
+def test_an_unproven_claim_is_followed_only_if_alone_and_the_old_address_is_lost() -> None:
     followed = [seen for seen in UNPROVEN if judge(seen) is UsableAddress.NEW]
     assert followed
     for seen in followed:
@@ -82,7 +82,7 @@ def test_the_trusted_address_is_used_only_if_no_other_device_may_be_the_terminal
             ), seen
 
 
-def test_if_no_address_was_ever_trusted_a_single_claim_is_used_and_two_claims_conflict() -> None:
+def test_without_a_trusted_address_one_claim_is_used_and_two_claims_conflict() -> None:
     for seen in UNPROVEN:
         if seen.old is LastTrusted.NEVER:
             several = seen.claimants == 2

@@ -82,7 +82,7 @@ def test_a_member_is_not_found_by_a_different_member(stored: str, text: str) -> 
 
 
 @every("text", [b"", b"no JSON", b"\xff", b'{"a": 1', b"[1]", b"7", b'{"a": "\\ud800"}', b'{"a": NaN}'])
-def test_a_value_that_is_not_an_object_has_no_words(text: bytes) -> None:
+def test_a_value_that_is_not_an_object_has_no_search_keys(text: bytes) -> None:
     assert index_words(text) == []
 
 
@@ -91,12 +91,12 @@ def test_the_last_value_of_a_repeated_name_counts() -> None:
 
 
 @given(NAMES, VALUES)
-def test_any_member_is_found_by_its_json_and_a_text_by_itself(name: str, value: Any) -> None:
+def test_a_member_is_found_by_its_json_and_a_text_also_without_quotes(name: str, value: Any) -> None:
     assert word(name, value) in asked_words(name, value if isinstance(value, str) else written(value))
 
 
 @given(NAMES, VALUES, NAMES, VALUES)
-def test_different_members_have_different_words(name: str, value: Any, other: str, another: Any) -> None:
+def test_different_members_have_different_search_keys(name: str, value: Any, other: str, another: Any) -> None:
     assert (word(name, value) == word(other, another)) == ((name, plain(value)) == (other, plain(another)))
 
 
@@ -117,19 +117,19 @@ def plain(value: Any) -> Any:
     st.text(st.characters(exclude_categories=["Cs"]), min_size=WORD_LENGTH, max_size=2 * WORD_LENGTH),
     st.integers(0, WORD_LENGTH - 1),
 )
-def test_a_long_word_is_cut_and_still_unique(text: str, at: int) -> None:
+def test_a_long_search_key_is_cut_and_still_unique(text: str, at: int) -> None:
     other = text[:at] + chr(ord(text[at]) ^ 1 if ord(text[at]) not in range(0xD7FF, 0xE001) else 65) + text[at + 1 :]
     assert len(word("k", text)) == WORD_LENGTH
     assert (word("k", text) == word("k", other)) == (text == other)
     assert word("k", text) != word("k", word("k", text))
 
 
-def test_a_short_word_is_the_json_of_name_and_value() -> None:
+def test_a_short_search_key_is_the_json_of_name_and_value() -> None:
     longest = "x" * (WORD_LENGTH - len('["k",""]'))
     assert [word("k", 7.0), word("k", longest)] == ['["k",7]', f'["k","{longest}"]']
 
 
-def test_sixteen_kib_have_at_most_one_word_for_each_name() -> None:
+def test_each_name_of_an_object_has_at_most_one_search_key() -> None:
     many = {f"{number}": 1 for number in range(1500)}
     assert len(index_words(json.dumps(many).encode())) == 1500
     deep = b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}"

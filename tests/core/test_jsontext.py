@@ -40,14 +40,14 @@ def test_refused_json_has_its_reason_with_the_place(text: bytes, reason: str) ->
         (b'{"\\\\": [[]], "[\\"[": "{{{"}', 3),
     ],
 )
-def test_levels_are_counted_outside_strings(text: bytes, levels: int) -> None:
+def test_brackets_inside_strings_do_not_count_as_levels(text: bytes, levels: int) -> None:
     assert not deeper_than(text, levels)
     if levels:
         assert deeper_than(text, levels - 1)
 
 
 @given(st.recursive(st.text(alphabet='[]{}"\\a') | st.integers(), lambda inner: st.lists(inner, max_size=4)))
-def test_any_nesting_is_counted(document: object) -> None:
+def test_nesting_of_any_depth_is_counted(document: object) -> None:
     def levels(value: object) -> int:
         return 1 + max(map(levels, value), default=0) if isinstance(value, list) else 0
 

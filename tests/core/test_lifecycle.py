@@ -94,7 +94,7 @@ def test_a_second_card_shows_that_the_event_of_the_first_card_is_missing() -> No
     assert [item.trail.connected for item in walk(second, first)] == [False, True]
 
 
-def test_an_unknown_state_changes_nothing_and_is_the_last_state_if_it_is_in_sequence() -> None:
+def test_an_unknown_state_in_sequence_only_becomes_the_last_state() -> None:
     known, unknown, following = walk(
         ("TERMINAL_ACKNOWLEDGED", None),
         ("TERMINAL_WARMING_UP", "TERMINAL_ACKNOWLEDGED"),
@@ -114,7 +114,7 @@ def test_an_unknown_state_out_of_sequence_marks_no_gap_for_the_next_event() -> N
     assert not steps[-1].gap
 
 
-def test_invented_states_cannot_grow_a_trail_without_end_or_hide_a_known_state() -> None:
+def test_invented_states_neither_fill_memory_nor_hide_a_known_state() -> None:
     names = [f"STATE_{number}" for number in range(MAX_STRANGE_EDGES)]
     strange = [*((name, None) for name in names), *(("CARD_PRESENTED", name) for name in names)]
     for order in (strange, strange[::-1]):
@@ -180,7 +180,7 @@ def test_an_event_after_a_state_found_by_a_search_marks_no_gap() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from([*Status, "STRANGE"]), st.sampled_from([None, *Status, "STRANGE"])), max_size=12)
 )
-def test_the_first_final_stays_with_any_states_in_any_order(edges: list[tuple[str, str | None]]) -> None:
+def test_the_first_final_state_stays_whatever_states_follow(edges: list[tuple[str, str | None]]) -> None:
     trail, final = Trail(), None
     for status, previous in edges:
         laid = step(trail, status, previous)

@@ -15,7 +15,7 @@ from posd.records import quotas
 from posd.records.quotas import LimitCounters
 
 
-def test_each_limit_has_its_own_name_a_unit_an_effect_and_a_reason() -> None:
+def test_each_limit_is_completely_described() -> None:
     assert len({limit.name for limit in ALL}) == len(ALL)
     told = read(Language.EN)["limit"]
     assert all(limit.value > 0 and limit.unit and limit.of for limit in ALL)

@@ -64,7 +64,7 @@ def test_the_evidence_has_both_rounds_in_order_by_the_wall_clock() -> None:
     assert evidence(begun, 100.0, datetime(2026, 1, 1, 12, 0, 40, tzinfo=UTC)) == pieces[:2]
 
 
-def test_after_a_report_of_the_payment_that_report_is_the_only_named_reason() -> None:
+def test_after_a_report_of_the_terminal_only_that_report_is_named_as_reason() -> None:
     for facts in EVERY:
         if facts.heard:
             assert missing(facts) == (ProofCode.WAS_ACKNOWLEDGED,)

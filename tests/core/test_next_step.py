@@ -106,7 +106,7 @@ def test_each_transaction_has_its_next_step(inputs: tuple[Input, ...], step: Nex
     assert may_be_paid(transaction) is claims
 
 
-def test_a_doubt_may_end_within_the_grace_and_then_an_operator_is_asked() -> None:
+def test_an_operator_is_asked_once_a_doubt_outlasts_the_grace_period() -> None:
     transaction = after(in_doubt)
     assert next_step(transaction, NOW + GRACE, GRACE) is WAIT
     assert next_step(transaction, NOW + GRACE + timedelta(milliseconds=1), GRACE) is ASK_PERSON
@@ -135,7 +135,7 @@ late_doubt = Input("", lambda transaction: doubt(transaction, "reset", NOW + WEE
         ((acknowledged, unusable, approval), LATER, DONE),
     ],
 )
-def test_a_message_that_posd_cannot_use_may_be_the_final_one(
+def test_an_unusable_message_may_be_the_final_event(
     inputs: tuple[Input, ...], later: timedelta, step: NextStep
 ) -> None:
     assert next_step(after(*inputs), NOW + later, GRACE) is step

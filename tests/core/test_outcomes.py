@@ -127,7 +127,7 @@ def test_both_finals_are_shown_with_their_references() -> None:
     assert "DECLINED counts, APPROVAL (reference r-1) arrived" in shown.detail
 
 
-def test_an_event_completes_a_search_result_and_keeps_its_time() -> None:
+def test_an_event_completes_a_search_result_but_keeps_the_earlier_time() -> None:
     poor = after(found(NO_REASON))
     later, _ = advance(poor, read(DECLINED), seen=RepeatedEvent.NEW, now=NOW.replace(hour=23))
     assert poor.outcome is not None
@@ -143,7 +143,7 @@ def test_a_superseded_outcome_is_kept_when_the_new_outcome_is_completed() -> Non
     assert there(transaction.outcome.supersedes).result is Result.NOT_STARTED
 
 
-def test_an_amount_that_only_the_completing_report_has_is_compared() -> None:
+def test_an_amount_that_only_the_second_report_has_is_compared_too() -> None:
     response = {"transaction_reference": "r-1", "authorized_amount": 99}
     more = event(content("APPROVAL", REQUESTED, raw_response=response))
     assert codes(after(found(BARE), more)) == {"amount_differs"}
@@ -207,7 +207,7 @@ def test_outcome_unread_is_raised_only_while_the_approval_counts() -> None:
     assert codes(after(event(DECLINED), start=by_ana)) == {"outcome_corrected"}
 
 
-def test_an_outcome_rests_on_the_event_that_is_its_evidence() -> None:
+def test_an_outcome_names_the_event_that_is_its_evidence() -> None:
     by_event, by_search = after(event(R1)).outcome, after(found(R1)).outcome
     assert by_event is not None
     assert by_search is not None
@@ -219,7 +219,7 @@ def test_an_outcome_rests_on_the_event_that_is_its_evidence() -> None:
     assert by_event.authorized_amount == by_search.authorized_amount == Decimal("11.2")
 
 
-def test_a_final_with_a_used_event_id_ends_nothing_and_confirms_or_contradicts_the_end() -> None:
+def test_a_final_with_a_used_event_id_ends_no_payment_but_counts_as_a_report() -> None:
     running = after(event(content(ACK)), event(content(CARD, ACK)))
     again, verdict = advance(running, read(R1), seen=RepeatedEvent.REUSED, now=NOW)
     assert (verdict, again.phase, again.outcome, again.trail) == ("duplicate", running.phase, None, running.trail)

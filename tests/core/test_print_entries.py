@@ -66,7 +66,7 @@ def walk(job: PrintJob, entries: tuple[Entry, ...]) -> list[PrintJob]:
 
 
 @pytest.mark.parametrize("reply", REPLIES)
-def test_every_order_of_reply_webhook_and_polls_gives_the_same_end(reply: str) -> None:
+def test_the_order_of_a_reply_and_a_webhook_and_polls_does_not_change_the_end(reply: str) -> None:
     orders = list(permutations((REPLIES[reply], *STEPS)))
     for order in orders:
         states = walk(starting(), order)
@@ -111,7 +111,7 @@ ANY = st.sampled_from(
 
 
 @given(st.lists(ANY, max_size=12))
-def test_for_any_entries_the_first_report_counts_and_the_journal_gives_the_same_job(entries: list[Entry]) -> None:
+def test_the_first_report_counts_and_the_journal_gives_the_same_job(entries: list[Entry]) -> None:
     states = walk(starting(), tuple(entries))
     stated = None
     for job in states:
@@ -131,7 +131,7 @@ def test_for_any_entries_the_first_report_counts_and_the_journal_gives_the_same_
     assert codes(derived) == codes(final)
 
 
-def test_a_reapplied_webhook_and_a_takeover_have_their_effect_on_a_job() -> None:
+def test_a_reapplied_webhook_clears_its_attention_and_a_takeover_causes_doubt() -> None:
     job = apply(active(), Quarantined("no JSON"), NOW)
     assert apply(job, Reapplied(), NOW).attention == ()
     assert apply(starting(), TakenOver("half of it could be read"), NOW).phase == "in_doubt"
@@ -156,7 +156,7 @@ def test_an_invalid_reply_changes_nothing() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_entry_has_its_word_in_the_feed(entry: Entry, word: str) -> None:
+def test_each_entry_has_its_name_in_the_feed(entry: Entry, word: str) -> None:
     assert feed_word(entry) == word
 
 

@@ -43,7 +43,7 @@ def test_a_status_alone_is_read_like_a_complete_webhook(status: bytes, read: str
     assert read_status(body) == read_webhook(body).status == read
 
 
-def test_a_missing_member_and_a_member_of_another_type_have_no_value() -> None:
+def test_a_member_that_is_missing_or_of_a_wrong_type_has_no_value() -> None:
     body = b'{"printJobId": 12, "status": "COMPLETED", "externalReference": null, "errorCode": {}, "more": [1]}'
     assert read_webhook(body) == JobReport("COMPLETED", "12", "", None, None)
     long = json.dumps({"printJobId": "j", "status": "FAILED", "errorMessage": "x" * 9999}).encode()

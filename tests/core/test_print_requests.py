@@ -118,7 +118,7 @@ def test_a_repeated_call_is_compared_with_the_record(changes: dict[str, Any], di
     ("one", "other"),
     [("true", "false"), ("true", "1"), ("true", '"JSON True"'), ('"1"', "1"), ('"a"', '"b"'), ("null", "false")],
 )
-def test_documents_of_another_meaning_differ(one: str, other: str) -> None:
+def test_documents_with_different_meaning_differ(one: str, other: str) -> None:
     assert meaning(one.encode()) != meaning(other.encode())
 
 

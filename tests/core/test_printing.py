@@ -174,7 +174,7 @@ def test_a_state_never_goes_back() -> None:
     assert model.take(job, JobReport("PENDING"), DecidedBy.POLL, LATER) == job
 
 
-def test_the_end_settles_the_attentions() -> None:
+def test_the_end_of_a_job_settles_its_attentions() -> None:
     job = model.stuck(active(), 300, NOW)
     assert codes(job) == {"print_stuck"}
     job = model.take(model.quarantined(job, "no JSON", NOW), JobReport("JAMMED"), DecidedBy.POLL, NOW)
@@ -216,7 +216,7 @@ def test_the_error_of_a_failure_is_completed_and_not_replaced() -> None:
 
 
 @pytest.mark.parametrize("by", sorted(NOT_ACCEPTED))
-def test_an_unusable_callback_withdraws_not_accepted(by: DecidedBy) -> None:
+def test_an_unusable_callback_withdraws_the_conclusion_not_accepted(by: DecidedBy) -> None:
     job = model.quarantined(ended(by), "no JSON", LATER)
     assert (job.phase, job.decided_by, job.reason) == ("in_doubt", None, None)
     assert codes(job) == {"in_doubt", "quarantined_event", "outcome_corrected"}

@@ -110,9 +110,7 @@ def test_a_partial_token_is_removed_from_a_url_without_a_key() -> None:
 
 @pytest.mark.parametrize("form", [ECHOES["escaped"], ECHOES["percent, all"], ECHOES["plain"]])
 @pytest.mark.parametrize("key", [KEY, OLD])
-def test_a_token_without_its_url_is_recognized_by_an_id_in_the_text_or_given_with_it(
-    form: Callable[[str], str], key: bytes
-) -> None:
+def test_a_token_without_its_url_is_recognized_by_an_id(form: Callable[[str], str], key: bytes) -> None:
     payment = ids.token(key, Channel.TRANSACTION, IDENTITY)
     job = ids.token(key, Channel.PRINT, "receipt.7")
     for document in (

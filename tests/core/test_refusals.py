@@ -103,7 +103,7 @@ def test_an_error_in_a_200_is_judged_as_in_the_vectors(document: dict[str, objec
         assert judged.reason == f"{document['type']} {document['code']}"
 
 
-def test_a_doubt_names_the_only_part_of_an_error() -> None:
+def test_a_doubt_names_the_error_even_if_only_a_part_is_there() -> None:
     judged = judge(Replied(200, b'{"code": "51"}'), IDENTITY)
     assert isinstance(judged, Doubtful)
     assert judged.reason.startswith("the terminal answered HTTP 200 with 51")
@@ -143,7 +143,7 @@ def test_an_error_is_clear_only_if_all_places_agree(body: bytes, read: ErrorEnve
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b'{"failure": 7, "object": []}', b"\xff" * 50])
-def test_no_error_is_read_from_a_reply_without_one(body: bytes) -> None:
+def test_a_reply_without_an_error_gives_no_error(body: bytes) -> None:
     assert read_envelope(body) is None
 
 

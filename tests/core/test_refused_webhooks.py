@@ -29,7 +29,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("result", FAULTS, ids=str)
-def test_a_webhook_is_refused_by_each_rule_and_the_first_counts(result: CallbackResult) -> None:
+def test_each_rule_can_refuse_a_webhook_and_the_first_rule_counts(result: CallbackResult) -> None:
     place = list(FAULTS).index(result)
     for claims in (
         FAULTS[result],
@@ -54,7 +54,7 @@ def test_a_webhook_is_refused_by_each_rule_and_the_first_counts(result: Callback
         {"serial": "SN-1", "is_known": False},
     ],
 )
-def test_an_unreadable_or_unconfigured_value_is_no_reason(claims: dict[str, str | bool]) -> None:
+def test_a_value_that_is_unreadable_or_not_configured_causes_no_refusal(claims: dict[str, str | bool]) -> None:
     assert refusal(**claims) is None
 
 
@@ -79,7 +79,7 @@ def test_a_body_is_dropped_only_if_the_terminal_sends_it_again_or_nothing_was_re
     assert all(row.attention for row in CallbackResult if row.reason.en)
 
 
-def test_the_error_of_an_unreadable_body_keeps_its_reason_without_its_cause() -> None:
+def test_the_error_kept_for_an_unreadable_body_holds_no_other_exception() -> None:
     with pytest.raises(UnreadableBody) as caught:
         read_event(b"\xff")
     alone = caught.value.alone()
@@ -88,7 +88,7 @@ def test_the_error_of_an_unreadable_body_keeps_its_reason_without_its_cause() ->
     assert "it is not JSON" in str(alone), "the parser provides the reason of this result"
 
 
-def test_each_reply_is_given_by_a_rule() -> None:
+def test_each_kind_of_refusal_is_used_in_the_code() -> None:
     """No other test fails if no code gives a new reply."""
     text = "\n".join(path.read_text("utf-8") for path in Path(posd.__file__).parent.rglob("*.py"))
     assert set(re.findall(r"CallbackResult\.([A-Z_]+)", text)) >= set(CallbackResult.__members__)

@@ -163,7 +163,7 @@ def test_a_message_gives_the_position_of_the_next_message(message: messages.AnyM
     assert (document["v"], document["kind"]) == (1, messages.kind(message))
 
 
-def test_the_position_with_a_checksum_is_used_if_it_exists() -> None:
+def test_a_position_with_a_checksum_is_preferred() -> None:
     assert (Position(A, 4).after, Position(A, 4, "4-5f3a9c01").after) == ("4", "4-5f3a9c01")
 
 

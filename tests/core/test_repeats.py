@@ -74,7 +74,7 @@ OTHER: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_an_event_that_agrees_in_all_read_members_is_the_same(name: str) -> None:
+def test_events_that_agree_in_all_read_members_are_the_same_event(name: str) -> None:
     assert recognise(SAME[name](), [written(BASE)]) is RepeatedEvent.REPEATED
     assert recognise(written(BASE), [SAME[name]()]) is RepeatedEvent.REPEATED
 

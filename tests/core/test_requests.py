@@ -160,7 +160,7 @@ SECONDS = 0.5
 
 @every("text", ['"ammount{}": 1', '"amount{}": 1, "amount{}": 2', '"\\u0000{}": {{}}'])
 @every("at", ["{{{}}}", '{{"amount": {{{}}}}}', '{{"amount": {{"extra_taxes": {{{}}}}}}}'])
-def test_a_body_full_of_faults_is_judged_at_once_and_in_few_words(at: str, text: str) -> None:
+def test_a_body_full_of_faults_is_refused_quickly_and_in_few_words(at: str, text: str) -> None:
     members = ", ".join(text.format(number, number) for number in range(MAX_BODY_BYTES // (len(text) + 5)))
     began = process_time()
     _, found = read_start(at.format(members).encode())
@@ -172,7 +172,7 @@ def test_a_body_full_of_faults_is_judged_at_once_and_in_few_words(at: str, text:
 
 
 @every("text", ["{:x}&", "{:x}=1&{:x}=2&", "a&"])
-def test_a_query_full_of_faults_is_judged_at_once_and_in_few_words(text: str) -> None:
+def test_a_query_full_of_faults_is_refused_quickly_and_in_few_words(text: str) -> None:
     query = "".join(text.format(number, number) for number in range(MAX_HEADER_BYTES))[:MAX_HEADER_BYTES]
     began = process_time()
     with pytest.raises(Problem) as refused:
@@ -190,7 +190,7 @@ def test_metadata_and_options_share_a_limit() -> None:
     assert set(faults({"amount": AMOUNT, "metadata": {"a": f"{full}x"}, "options": {}})) == {"/metadata"}
 
 
-def test_the_terminal_gets_the_tills_own_bytes() -> None:
+def test_the_terminal_gets_the_data_exactly_as_the_till_wrote_it() -> None:
     data = (
         b'{"amount": {"iva": 0.1, "subtotal_iva": 0.2, "tip": "1.50", "extra_taxes": {"ice": 10.10}},'
         b' "metadata": {"z": 1.10, "a": [1e5, "\xc3\xa9", "\\u00e9"]}, "options": {"is_deferred": false, "n": 1.0}}'
@@ -313,7 +313,7 @@ def test_an_orphan_has_no_differences() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_are_a_request_or_give_a_reason(data: bytes) -> None:
+def test_any_bytes_give_a_request_or_a_reason(data: bytes) -> None:
     try:
         _, wrong = read_start(data)
     except Problem:
@@ -362,7 +362,7 @@ def test_a_sale_is_the_same_in_any_unicode_composition() -> None:
 
 
 @every("name", ["repeat", "additional"])
-def test_the_old_name_of_additional_is_accepted_too(name: str) -> None:
+def test_the_old_name_of_the_member_additional_is_accepted(name: str) -> None:
     before = recorded({"amount": AMOUNT, "repeat": True})
     request, wrong = read_start(json.dumps({"amount": AMOUNT, name: True}).encode())
     assert (request.additional, differing_fields(before, request, wrong)) == (True, [])
@@ -425,7 +425,7 @@ def test_a_number_that_no_type_can_represent_is_never_read_as_a_text(field: str)
 
 
 @pytest.mark.parametrize("field", ["amount", "metadata"])
-def test_a_number_of_more_digits_than_python_reads_is_named(field: str) -> None:
+def test_a_number_with_more_digits_than_python_reads_is_reported(field: str) -> None:
     data = b'{"amount": {"iva": 1}, "%s": {"x": %s}}' % (field.encode(), b"1" * 5000)
     with pytest.raises(Problem, match=f": /{field}/x has more than 4300 digits"):
         read_start(data)

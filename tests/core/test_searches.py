@@ -64,25 +64,25 @@ def test_a_state_outside_an_element_counts_only_in_a_page() -> None:
         ('{"data": [], "size": [1]}', "/data", SearchFailed),
     ],
 )
-def test_an_empty_list_at_its_place_and_nothing_else_means_none(text: str, pointer: str, kind: type) -> None:
+def test_only_an_empty_list_in_the_configured_place_means_none(text: str, pointer: str, kind: type) -> None:
     assert isinstance(read(text, pointer), kind)
     assert isinstance(read(text, pointer, status=300), SearchFailed)
 
 
-def test_a_reply_of_another_form_is_named() -> None:
+def test_a_reply_of_an_unknown_form_is_described() -> None:
     answer = read("5")
     assert isinstance(answer, SearchFailed)
     assert "neither a list nor an object" in answer.reason
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_a_reply_without_the_payment_is_no_hit_and_only_the_empty_list_means_none(document: object) -> None:
+def test_a_reply_without_the_payment_is_no_hit_and_means_none_only_if_empty(document: object) -> None:
     answer = read(json.dumps(document))
     assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["", "/a", "/a/b", "/0"]))
-def test_any_bytes_are_parsed(data: bytes, pointer: str) -> None:
+def test_any_bytes_can_be_parsed(data: bytes, pointer: str) -> None:
     assert isinstance(read(data, pointer), SearchFailed | SearchMiss)
 
 
@@ -109,7 +109,7 @@ def test_a_reply_of_too_many_elements_is_no_answer() -> None:
     assert str(MAX_ELEMENTS) not in most.reason
 
 
-def test_elements_of_other_terminals_are_removed_and_a_reply_without_them_stays_unchanged() -> None:
+def test_only_elements_of_other_terminals_are_removed_from_a_reply() -> None:
     card, final = content(CARD).decode(), content("APPROVAL", REQUESTED).decode()
     answer = SearchHit((card, "{}", final))
     assert [isinstance(event, NotAnEvent) for event in answer.events] == [False, True, False]
@@ -125,7 +125,7 @@ def large(status: str, size: int, letter: str = "x") -> str:
 
 
 @pytest.mark.parametrize("letter", ["x", "語"], ids=["one byte", "three bytes"])
-def test_of_a_very_long_reply_the_final_element_is_kept_and_then_the_first_elements(letter: str) -> None:
+def test_a_very_long_reply_keeps_its_final_element_and_its_first_elements(letter: str) -> None:
     size = MAX_KEPT_BYTES // 3
     before = [large("CARD_PRESENTED", size, letter) for _ in range(5)]
     final = large("APPROVAL", MAX_KEPT_BYTES - 2 * size, letter)

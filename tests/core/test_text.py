@@ -39,7 +39,7 @@ def test_unprintable_characters_are_shown_as_escapes(text: str, written: str) ->
     assert shown(text) == written
 
 
-def test_equal_letters_of_any_keyboard_are_equal() -> None:
+def test_a_letter_is_equal_however_the_keyboard_composes_it() -> None:
     assert [composed("e\u0301"), composed("\u00e9"), composed("e")] == ["\u00e9", "\u00e9", "e"]
 
 

@@ -38,7 +38,7 @@ def moment(inputs: Mapping[str, Any]) -> SigningMoment:
 
 
 @every("case", CASES, ids=NAMES)
-def test_each_part_of_hash_encrypt_equals_the_vectors(case: Mapping[str, Any]) -> None:
+def test_each_step_of_the_scheme_hash_encrypt_equals_the_vectors(case: Mapping[str, Any]) -> None:
     inputs, outputs = case["inputs"], case["outputs"]
     made, body, iv = moment(inputs), inputs["plaintext"].encode(), bytes.fromhex(inputs["iv_hex"])
     assert made.password == outputs["password"]

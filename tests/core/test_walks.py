@@ -54,7 +54,7 @@ def test_every_order_is_counted() -> None:
 
 
 @given(st.lists(st.sampled_from(INPUTS), max_size=8), st.randoms(use_true_random=False))
-def test_data_that_a_node_omits_has_no_effect(way: list[Input], chance: random.Random) -> None:
+def test_data_that_the_walks_do_not_compare_has_no_effect(way: list[Input], chance: random.Random) -> None:
     transaction = starting()
     for item in way:
         transaction = item.apply(transaction)

@@ -81,7 +81,7 @@ def test_one_changed_bit_makes_a_signature_invalid(case: Mapping[str, Any]) -> N
 
 
 @every("case", CASES, ids=IDS)
-def test_a_missing_different_or_too_long_header_is_no_signature(case: Mapping[str, Any]) -> None:
+def test_a_header_that_is_missing_or_wrong_or_too_long_is_no_signature(case: Mapping[str, Any]) -> None:
     secret, body, signature, identity = inputs(case)
     verifier = Verifier(case["id"], secret)
     for headers in ([], [(b"x-signature", signature)], [(b"signature ", signature)]):
@@ -95,7 +95,7 @@ def test_a_missing_different_or_too_long_header_is_no_signature(case: Mapping[st
             assert fault(case["id"], secret, body, header.decode(), value, identity) == "its signature is wrong"
 
 
-def test_only_the_base64_form_may_have_a_word_before_the_signature() -> None:
+def test_only_a_base64_signature_may_have_a_prefix() -> None:
     words = {b"HMAC ": "", b"HMAC-SHA256 ": "", b"- ": "wrong", b"HM=AC ": "wrong", b" ": "wrong"}
     for word, expected in words.items():
         secret, body, signature, _ = inputs(CASES[0])

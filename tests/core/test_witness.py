@@ -109,7 +109,7 @@ def test_missing_lines_are_counted(unknown: int) -> None:
         (None, 7, [MADE], 6, 0, "number 6, and 7"),  # the first line is damaged
     ],
 )
-def test_a_database_that_has_gone_back_is_detected(
+def test_a_database_that_went_back_to_an_older_state_is_detected(
     database_id: str | None, seq: int, identities: list[DatabaseIdentity], last: int, unknown: int, words: str | None
 ) -> None:
     why = why_gone_back(WitnessContents(database_id, seq), identities, last, unknown)

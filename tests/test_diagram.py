@@ -11,13 +11,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 PICTURE = Xml.parse(Path(__file__).parents[1] / "docs" / "pictures" / "lifecycle.svg")
 
 
-def test_each_transition_of_the_table_is_an_arrow_and_each_arrow_between_states_is_in_the_table() -> None:
+def test_the_arrows_of_the_diagram_are_the_transitions_of_the_table() -> None:
     arrows = {(path.get("data-from", ""), path.get("data-to", "")) for path in PICTURE.iter(f"{SVG}path")}
     drawn = {arrow for arrow in arrows if STATUSES.get(arrow[1])}
     assert drawn == {(before or "starting", after) for before, row in TRANSITIONS.items() for after in row}
 
 
-def test_every_phase_status_and_result_is_in_the_diagram() -> None:
+def test_the_diagram_has_every_phase_and_status_and_result() -> None:
     boxes = {rect.get("data-state") for rect in PICTURE.iter(f"{SVG}rect")} - {None}
     assert boxes == {*Status, "starting", "in_doubt", "not_started"}
     assert {rect.get("data-phase") for rect in PICTURE.iter(f"{SVG}rect")} - {None} == set(Phase)

@@ -89,7 +89,7 @@ def test_the_page_of_a_first_day_is_short(page: str) -> None:
     assert len((ROOT / "docs" / "start" / f"{page}.md").read_text("utf-8").split()) <= MAX_FIRST_DAY_WORDS
 
 
-def test_the_hand_written_pages_have_at_most_their_number_of_words() -> None:
+def test_the_hand_written_pages_stay_within_their_limit_of_words() -> None:
     texts = [path.read_text("utf-8") for path in DOCUMENTS if path.name not in GENERATED]
     assert sum(len(GENERATED_PART.sub("", text).split()) for text in texts) <= MAX_WORDS
 

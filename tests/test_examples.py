@@ -133,13 +133,13 @@ def test_a_terminal_is_controlled_by_hand(place: Place) -> None:
     assert ended["outcome"]["result"] == "approved"
 
 
-def test_an_own_scenario_begins_as_a_copy_of_an_existing_scenario(place: Place) -> None:
+def test_a_new_scenario_begins_as_a_copy_of_an_existing_scenario(place: Place) -> None:
     block = next(block for block in blocks("docs/guides/simulator.md", "bash") if "mine.toml" in block)
     place.run(block.splitlines()[0])
     assert "steps" in tomllib.loads((place.directory / "mine.toml").read_text("utf-8"))
 
 
-def test_metrics_can_be_read_in_both_ways(place: Place) -> None:
+def test_both_ways_to_read_metrics_work(place: Place) -> None:
     said = place.run(blocks("docs/reference/metrics.md", "sh")[0])
     assert said.count("# HELP posd_build_info") == 2
 

@@ -78,7 +78,7 @@ def test_an_upgrade_removes_the_oldest_backups_of_upgrades_and_no_other_file(tmp
     assert (tmp_path / "user").read_text() == "posd\n"
 
 
-def test_every_unit_that_starts_automatically_is_enabled_and_purged() -> None:
+def test_every_unit_that_starts_automatically_is_enabled_and_later_purged() -> None:
     enabled = {
         path.name
         for kind in ("service", "socket", "timer")

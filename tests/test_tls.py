@@ -77,13 +77,13 @@ def test_a_strict_client_accepts_every_name_and_address(made: TlsFiles, name: st
 
 
 @pytest.mark.parametrize("name", ["other.example", "127.0.0.2", "shop.example", "x.localhost"])
-def test_another_name_is_refused(made: TlsFiles, name: str) -> None:
+def test_a_certificate_with_another_name_is_refused(made: TlsFiles, name: str) -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname|IP address") as caught:
         shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), name)
     assert caught.value.verify_code in {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
-def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
+def test_a_certificate_of_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
     other = issue.init(tmp_path / "other", names=NAMES, addresses=ADDRESSES)
     with pytest.raises(ssl.SSLCertVerificationError):
         shake_hands(
@@ -149,7 +149,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
     shake_hands(load_pair(made.certificate, made.private_key, None).context, strict(made.ca_certificate), "localhost")
 
 
-def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_certificate_ends_no_later_than_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(days=100))
     issue.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     assert describe(made.certificate).not_after == describe(made.ca_certificate).not_after
@@ -307,7 +307,7 @@ def test_old_tls_is_refused(made: TlsFiles) -> None:
     assert load_pair(made.certificate, made.private_key, None).context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
-def test_describe_names_the_file(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_is_reported_with_its_file(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match=r"none.crt: does not exist"):
         describe(tmp_path / "none.crt")
     (tmp_path / "bad.crt").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
@@ -443,7 +443,7 @@ def test_a_name_outside_the_limits_of_the_ca_is_refused_if_configured_and_otherw
 @pytest.mark.parametrize(
     ("left", "following"), [(400, False), (200, True), (20, True)], ids=["new", "seven months before", "late"]
 )
-def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_stays_in_use(
+def test_a_new_ca_is_made_months_before_the_old_ca_ends(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, following: bool
 ) -> None:
     directory, old = made.ca_certificate.parent, made.ca_certificate.read_bytes()
@@ -457,7 +457,7 @@ def test_a_new_ca_is_made_months_before_the_end_of_the_old_one_which_stays_in_us
 
 
 @pytest.mark.parametrize(("left", "follows"), [(40, False), (20, True), (-1, True)])
-def test_at_the_end_of_the_old_ca_the_new_one_signs(
+def test_at_the_end_of_the_old_ca_the_new_ca_signs(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch, left: int, follows: bool
 ) -> None:
     directory, end = made.ca_certificate.parent, describe(made.ca_certificate).not_after
@@ -472,7 +472,7 @@ def test_at_the_end_of_the_old_ca_the_new_one_signs(
 
 
 @pytest.mark.parametrize("lost", ["next_ca_key", "next_ca_certificate"])
-def test_a_power_loss_while_one_ca_follows_another_is_finished(made: TlsFiles, lost: str) -> None:
+def test_a_change_of_the_ca_is_finished_after_a_power_loss(made: TlsFiles, lost: str) -> None:
     directory = made.ca_certificate.parent
     issue.renew(directory, new_ca=True)
     if lost == "next_ca_key":  # the loss is at the end of the overlap

@@ -57,7 +57,7 @@ def answers(series: dict[str, str], label: str, kind: str, words: list[str], alt
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_every_rule_has_its_series_from_the_first_scrape_on(tmp_path: Path) -> None:
+async def test_every_alert_rule_has_its_metric_from_the_first_scrape(tmp_path: Path) -> None:
     async with running(tmp_path, '[[terminals]]\nserial = "SN-1"\n') as posd:
         daemon = await families(posd)
     office = await RelayCounters().text() + collector.metrics_text(

@@ -298,7 +298,7 @@ async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own
         await repeated(payment)
 
 
-async def test_a_listed_id_keeps_the_sale_of_the_witness(own: Shop, home: Path) -> None:
+async def test_an_id_of_the_list_keeps_its_sale_from_the_witness_file(own: Shop, home: Path) -> None:
     daemon, paid = own.daemon, own.payment()
     assert (await paid.put(sale="basket-7")).status == 201
     await paid.approve()
@@ -314,7 +314,7 @@ async def test_a_listed_id_keeps_the_sale_of_the_witness(own: Shop, home: Path) 
     assert (problem.json["code"], problem.json["transactions"]) == ("sale_conflict", [paid.identity])
 
 
-async def test_with_only_the_witness_left_nothing_is_sent_twice(own: Shop) -> None:
+async def test_with_only_the_witness_file_left_nothing_is_sent_twice(own: Shop) -> None:
     daemon = own.daemon
     payment = await own.started()
     await daemon.kill()

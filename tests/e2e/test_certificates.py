@@ -194,7 +194,7 @@ os.execv(sys.executable, [sys.executable, "-m", "posd", "--config", sys.argv[1],
 """
 
 
-async def test_closing_a_terminal_window_ends_a_posd_that_runs_in_it(home: Path) -> None:
+async def test_closing_a_terminal_window_ends_the_posd_that_runs_there(home: Path) -> None:
     """SIGHUP means a reload, but the kernel also sends SIGHUP when a terminal window is closed."""
     make(home)
     (home / "config.toml").write_text(toml(home, ""))

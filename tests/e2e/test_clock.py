@@ -191,7 +191,7 @@ async def test_a_person_confirms_the_clock(shop: Shop, clock: FakeTime) -> None:
 
 
 @pytest.mark.slow
-async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
+async def test_impossible_times_of_terminals_change_nothing(shop: Shop) -> None:
     posd = shop.daemon
     for moment in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "yesterday", "2099-01-01T00:00:00Z", "1e999"):
         payment = await shop.started()
@@ -200,7 +200,7 @@ async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-async def test_one_terminal_that_names_others_does_not_confirm_the_clock(shop: Shop, clock: FakeTime) -> None:
+async def test_one_terminal_that_pretends_to_be_several_does_not_confirm_the_clock(shop: Shop, clock: FakeTime) -> None:
     posd, serial = shop.daemon, "SN-001"
     clock.move(days=AHEAD)
     moment = iso(datetime.now(UTC) + timedelta(days=AHEAD))

@@ -73,7 +73,7 @@ async def test_after_a_restart_a_mounted_directory_reaches_posd_and_a_mounted_so
         assert inside.calls() == ["200", "ConnectionRefusedError"]
 
 
-async def test_after_a_restart_both_reach_posd_if_systemd_holds_the_socket(
+async def test_if_systemd_holds_the_socket_both_mounts_reach_posd_after_a_restart(
     small_disks: None, home: Path, terminal: ScriptedTerminal
 ) -> None:
     with passed_socket(home / "run" / "till.sock") as (entering, descriptor):

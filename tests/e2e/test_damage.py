@@ -92,7 +92,7 @@ async def test_a_damaged_approval_counts_as_an_approval(shop: Shop, damage: str)
     assert len(recorded(shop.daemon, payment.identity)) == 4
 
 
-async def test_a_damaged_final_causes_one_search_whose_result_completes_it(shop: Shop) -> None:
+async def test_a_damaged_final_is_completed_by_one_search(shop: Shop) -> None:
     payment = await asked(shop)
     whole = approval(payment)
     shop.terminal.search = knowing(whole)
@@ -169,7 +169,7 @@ async def test_a_target_in_absolute_form_is_accepted_with_any_authority(shop: Sh
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
-async def test_a_till_may_use_absolute_form_too(shop: Shop) -> None:
+async def test_a_till_may_use_a_target_in_absolute_form_too(shop: Shop) -> None:
     reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
     writer.write(b"GET http://stranger.example/v1/version HTTP/1.1\r\nhost: posd\r\nconnection: close\r\n\r\n")
     assert (await reader.read()).startswith(b"HTTP/1.1 200")

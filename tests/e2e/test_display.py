@@ -157,7 +157,7 @@ async def test_a_stream_reports_attentions_and_decisions_of_a_person(shop: Shop)
     assert (after.json["next_step"], after.json["display"]["code"]) == ("ask_person", "call_supervisor")
 
 
-async def test_a_stream_reports_a_doubt_that_has_lasted_so_long_that_a_person_is_asked(counter: Shop) -> None:
+async def test_a_stream_reports_when_a_long_doubt_needs_a_person(counter: Shop) -> None:
     """Only elapsed time can cause the message. No event arrives, and the running search has no reply."""
     payment = await counter.in_doubt()
     counter.terminal.search = search = Held(nowhere)

@@ -124,7 +124,7 @@ CLIENTS: dict[str, tuple[Callable[[Daemon], Awaitable[None]], set[str]]] = {
 @pytest.mark.quick(1)
 @pytest.mark.timeout(600)  # the first use builds Go's library
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_refusal_is_counted_and_the_terminal_named(posd: Daemon, name: str) -> None:
+async def test_a_refused_certificate_is_counted_and_its_terminal_is_named(posd: Daemon, name: str) -> None:
     client, alerts = CLIENTS[name]
     await client(posd)
     line = await posd.log_line("listener.distrusted", peer="127.0.0.1")

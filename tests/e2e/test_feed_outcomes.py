@@ -44,7 +44,7 @@ async def approve(payment: Payment) -> dict[str, Any]:
     return final
 
 
-async def test_a_change_has_the_outcome_as_soon_as_it_exists(shop: Shop) -> None:
+async def test_a_change_has_the_outcome_once_the_payment_has_ended(shop: Shop) -> None:
     payment = await shop.started(sale="basket 7", metadata={"ticket": 7})
     final = await approve(payment)
     document = await payment.get()
@@ -74,7 +74,7 @@ async def test_a_change_has_the_outcome_as_soon_as_it_exists(shop: Shop) -> None
     }
 
 
-async def test_each_change_has_the_outcome_at_its_time(shop: Shop) -> None:
+async def test_each_change_has_the_outcome_of_its_moment(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -88,7 +88,7 @@ async def test_each_change_has_the_outcome_at_its_time(shop: Shop) -> None:
     assert told[0]["decided_at"] < told[-1]["decided_at"]
 
 
-async def test_changes_with_a_withdrawn_outcome_keep_it(shop: Shop) -> None:
+async def test_earlier_changes_keep_an_outcome_that_was_withdrawn_later(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = answering(409, {"message": "busy"})
     assert (await payment.put()).json["outcome"]["result"] == "not_started"
@@ -99,7 +99,7 @@ async def test_changes_with_a_withdrawn_outcome_keep_it(shop: Shop) -> None:
     assert (last["result"], "outcome" in last) == (None, False)
 
 
-async def test_a_stream_has_the_outcome_too(shop: Shop) -> None:
+async def test_the_stream_of_the_feed_has_the_outcome_too(shop: Shop) -> None:
     payment = await shop.started()
     start = (await shop.daemon.call("GET", "/feed?limit=500")).json["next_after"]
     await approve(payment)
@@ -141,7 +141,7 @@ async def daemon(directory: Path, group: str) -> AsyncIterator[Daemon]:
         yield posd
 
 
-async def test_feed_sock_serves_the_feed_health_and_version_and_nothing_else(tmp_path: Path) -> None:
+async def test_feed_sock_serves_only_the_feed_and_health_and_version(tmp_path: Path) -> None:
     async with daemon(tmp_path, "") as posd:
         socket = posd.directory / "run" / "feed.sock"
         assert stat.S_IMODE(socket.stat().st_mode) == 0o660

@@ -50,7 +50,7 @@ async def storage(posd: Daemon) -> Any:
     return (await posd.call("GET", "/health")).json["checks"]["storage"]
 
 
-async def test_a_program_blocking_truncation_is_named_until_it_ends(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_a_program_that_keeps_the_wal_from_shrinking_is_named(posd: Daemon, terminal: ScriptedTerminal) -> None:
     log = posd.database.with_name("posd.db-wal")
     await pay(posd, terminal)
     with reading(posd.database) as pid:

@@ -329,7 +329,7 @@ async def test_amounts_are_texts_in_any_call_that_requests_it(shop: Shop) -> Non
     assert texts["outcome"]["final_event"]["raw_response"]["authorized_amount"] == Decimal("11.2")
 
 
-async def test_another_value_of_amounts_is_refused_with_the_name_of_the_parameter(shop: Shop) -> None:
+async def test_an_unknown_value_of_the_parameter_amounts_is_refused(shop: Shop) -> None:
     for path in ("/version", f"/transactions/{uuid4()}", "/transactions"):
         for value in ("number", "", "Text"):
             reply = await shop.daemon.call("GET", f"{path}?amounts={value}")

@@ -80,7 +80,7 @@ async def test_the_metrics_are_exactly_those_of_the_table(place: tuple[Shop, int
         assert (family.kind, family.help, family.labels) == (table.kind, table.help, set(table.labels)), name
 
 
-async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Shop, int, Path]) -> None:
+async def test_each_payment_is_counted_under_its_result_and_type_and_terminal(place: tuple[Shop, int, Path]) -> None:
     found = await families(place[0].daemon)
     for result in (*RESULTS.values(), "not_started"):
         assert total(found, "posd_payments_ended_total", result=result, type="charge") == 1, result

@@ -24,7 +24,7 @@ async def test_the_metrics_have_the_certificate_and_the_terminals_that_refuse_it
     assert value(await families(posd), "posd_certificate_refusals", address="127.0.0.1") == 1
 
 
-async def test_a_stranger_adds_no_label(home: Path) -> None:
+async def test_a_stranger_adds_no_label_to_a_metric(home: Path) -> None:
     async with running(home, '[[terminals]]\nserial = "SN-1"\nbase_url = "https://192.0.2.1"\n') as posd:
         stranger = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
         await asyncio.to_thread(refuse, stranger, posd.port, "127.0.0.1", "127.0.0.2")

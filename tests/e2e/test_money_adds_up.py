@@ -102,7 +102,7 @@ async def test_all_refunds_together_are_limited_by_the_charge(shop: Shop) -> Non
     await operation(shop, "void", charge).refused("chain_conflict", original=charge.identity, repeat=True)
 
 
-async def test_of_a_simultaneous_capture_and_void_posd_sends_one(shop: Shop) -> None:
+async def test_posd_sends_only_one_of_a_simultaneous_capture_and_void(shop: Shop) -> None:
     for _ in range(3):
         pre_auth = await approved(shop, "pre-auth")
         tills = [operation(shop, ("capture", "void")[number % 2]) for number in range(TILLS)]
@@ -206,7 +206,7 @@ async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterat
     await asyncio.gather(*through, return_exceptions=True)
 
 
-async def test_a_start_that_is_too_late_before_it_is_sent_is_provably_not_sent(home: Path) -> None:
+async def test_a_start_that_becomes_too_late_before_sending_is_certainly_not_sent(home: Path) -> None:
     until = datetime.now(UTC) + timedelta(days=1)
     async with (
         scripted_terminal(home) as terminal,

@@ -122,7 +122,7 @@ async def test_each_unusable_callback_causes_a_search_even_during_a_search(
     assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
 
 
-async def test_an_end_against_the_lifecycle_during_a_search_causes_another_search(counter: Shop) -> None:
+async def test_an_end_out_of_sequence_during_a_search_causes_another_search(counter: Shop) -> None:
     payment = await counter.started()
     await payment.approve(3)
     slow = Held(knowing(event(payment.identity, "APPROVAL_REQUESTED", "CARD_PRESENTED", payment.serial)))

@@ -71,7 +71,9 @@ async def test_watchdog_notifications_have_the_status_as_text(home: Path, termin
         assert await posd.stop() == 0
 
 
-async def test_no_watchdog_ping_while_the_disk_blocks_the_writer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_watchdog_ping_is_sent_while_the_disk_blocks_the_writer(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
     with manager(home) as heard:
         monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
@@ -126,7 +128,9 @@ def test_the_watchdog_interval_sets_the_pause_of_notifications(
 
 
 @pytest.mark.parametrize("times", named_quick((1, 4), (1,)))
-async def test_no_call_fails_in_restarts_on_a_passed_socket(home: Path, terminal: ScriptedTerminal, times: int) -> None:
+async def test_no_call_fails_during_restarts_if_systemd_holds_the_socket(
+    home: Path, terminal: ScriptedTerminal, times: int
+) -> None:
     """Tills call without a pause. Each call uses a new connection. A till gets a response, or gets an error and repeats
     the call."""
     answers: dict[int, int] = {}
@@ -191,7 +195,7 @@ async def test_a_till_that_left_before_posd_started_has_started_nothing(home: Pa
 
 @pytest.mark.slow
 @needs(root=True)
-async def test_a_passed_socket_with_changed_permissions_is_corrected_at_a_start(home: Path) -> None:
+async def test_a_start_corrects_the_permissions_of_a_socket_from_systemd(home: Path) -> None:
     path = home / "run" / "till.sock"
     with passed_socket(path) as (entering, descriptor):
         os.chown(path, -1, 65534)
@@ -205,7 +209,7 @@ async def test_a_passed_socket_with_changed_permissions_is_corrected_at_a_start(
 
 
 @pytest.mark.slow
-async def test_a_passed_socket_of_another_program_is_refused_with_the_remedy(home: Path) -> None:
+async def test_a_socket_from_systemd_at_another_path_is_refused_with_the_remedy(home: Path) -> None:
     with passed_socket(home / "elsewhere" / "till.sock") as (entering, descriptor):
         issue.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))

@@ -43,7 +43,7 @@ async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
 # Replies that say nothing about the payment.
 
 
-async def test_only_an_empty_list_means_none_and_proves_nothing_alone(shop: Shop) -> None:
+async def test_only_an_empty_list_means_none_but_alone_it_proves_nothing(shop: Shop) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = answering(200, b" [ ] \n")
     for _ in range(3):
@@ -110,7 +110,7 @@ first_event_grace_seconds = 3600
 """
 
 
-async def test_the_configuration_sets_method_path_and_place_of_a_search_and_the_merchant() -> None:
+async def test_the_configuration_decides_how_a_search_is_made_and_read() -> None:
     async with open_counters(1, ELSEWHERE) as (counter,):
         payment = await counter.in_doubt()
         ours = element(payment, "APPROVAL")

@@ -129,7 +129,7 @@ async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_reserves_its_i
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
-async def test_a_terminal_outside_the_fleet_that_runs_a_payment_is_named_and_gets_no_other(shop: Shop) -> None:
+async def test_a_terminal_outside_the_fleet_that_runs_a_payment_gets_no_second_payment(shop: Shop) -> None:
     """The acknowledgement has no serial, so posd detects the other device by the first event."""
     payment = shop.payment()
     shop.terminal.start = answering(202, {"status": ACK, "previous_status": ""})
@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[Callable[[Payment], bytes], int, str]] = {
 
 
 @every("case", REFUSED)
-async def test_an_unusable_event_is_refused_for_good_and_kept(shop: Shop, case: str) -> None:
+async def test_an_unusable_event_is_refused_permanently_and_kept(shop: Shop, case: str) -> None:
     make, status, reason = REFUSED[case]
     payment = await shop.started()
     content = make(payment)
@@ -339,7 +339,9 @@ async def test_a_stop_finishes_requests_in_progress_and_refuses_others(
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_fault_gets_500_and_nothing_is_lost(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
+async def test_an_internal_fault_gives_500_and_loses_nothing(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
     callback = terminal.requests[0].callback
     content = body(identity, "TERMINAL_CANCELED", ACK)

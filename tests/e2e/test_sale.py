@@ -70,7 +70,7 @@ async def test_a_payment_in_doubt_or_released_blocks_its_sale(shop: Shop, sale: 
     assert await conflicts(shop, sale) == []
 
 
-async def test_additional_charges_the_same_sale_again_and_another_sale_is_independent(shop: Shop, sale: str) -> None:
+async def test_the_member_additional_allows_another_charge_of_the_same_sale(shop: Shop, sale: str) -> None:
     first = await paid(shop, sale)
     split = shop.payment()
     shop.terminal.start = acknowledging(split.serial)

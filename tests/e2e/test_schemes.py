@@ -37,7 +37,7 @@ async def start(posd: Daemon, serial: str, **request: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_charge_void_abort_search_and_print_work_in_every_combination(tmp_path: Path) -> None:
+async def test_every_kind_of_call_works_in_every_combination(tmp_path: Path) -> None:
     with TemporaryDirectory(prefix="posd-") as short:
         home = Path(short)
         (home / "code").write_text(CODE)
@@ -106,7 +106,7 @@ OTHERWISE: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.slow
-async def test_till_log_and_doctor_report_a_wrong_configuration() -> None:
+async def test_a_wrong_configuration_is_reported_to_the_till_and_by_log_and_doctor() -> None:
     with TemporaryDirectory(prefix="posd-") as short:
         home = Path(short)
         (home / "code").write_text(CODE)

@@ -119,7 +119,7 @@ async def test_each_payment_counts_in_exactly_one_shift_however_late_its_outcome
         assert (printed["total"]["total"], printed["shift"]["removed"] > 0) == (total, gone)
 
 
-async def test_two_simultaneous_closes_make_one_shift_and_both_get_it(own: Shop) -> None:
+async def test_two_simultaneous_closes_make_one_shift_and_both_return_that_shift(own: Shop) -> None:
     posd = own.daemon
     paid = await own.started()
     await paid.approve()

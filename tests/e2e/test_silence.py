@@ -138,7 +138,7 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
 # Tests of searches that start at once, whatever the limits are.
 
 
-async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_it(shop: Shop) -> None:
+async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_the_gap(shop: Shop) -> None:
     payment = await shop.started()
     await on_the_way(payment, "TERMINAL_ACKNOWLEDGED")
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL_REQUESTED", None, payment.serial))
@@ -186,7 +186,7 @@ async def test_a_terminal_that_is_reachable_again_gets_a_search_at_once(shop: Sh
     assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
 
 
-async def test_a_cancellation_is_searched_if_the_request_to_the_acquirer_arrives_after_it(shop: Shop) -> None:
+async def test_a_request_to_the_acquirer_after_a_cancellation_causes_a_search(shop: Shop) -> None:
     payment = await shop.started()
     for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED")):
         assert await payment.event(status, previous) == 200

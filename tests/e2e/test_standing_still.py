@@ -281,7 +281,7 @@ def _table(name: str) -> list[str]:
     return Path(f"/proc/net/{name}").read_text().splitlines()[1:]
 
 
-async def test_each_receiver_of_posds_output_may_be_suspended_while_payments_continue(
+async def test_payments_continue_while_a_receiver_of_posds_output_is_suspended(
     home: Path, terminal: ScriptedTerminal
 ) -> None:
     metrics, seen = reserve(), set[str]()

@@ -52,7 +52,7 @@ async def test_an_idle_daemon_stops_at_once_and_leaves_its_sockets_free(posd: Da
     assert (await posd.call("GET", "/version")).status == 200
 
 
-async def test_a_stop_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_a_stop_ends_waits_and_streams_and_idle_connections(posd: Daemon, terminal: ScriptedTerminal) -> None:
     waited_for, in_flight = str(uuid4()), str(uuid4())
     other = terminal
     assert (await posd.call("PUT", f"/transactions/{waited_for}", CHARGE)).status == 201

@@ -254,7 +254,7 @@ def calls() -> list[tuple[str, str]]:
     return [(name, call) for name, rows in COMMANDS.items() if not isinstance(rows, str) for call in rows]
 
 
-async def test_every_command_has_its_row() -> None:
+async def test_every_command_has_a_row_in_the_table_of_this_test() -> None:
     assert {" ".join(page.path[1:]) for page in pages()} - {""} == set(COMMANDS)
 
 
@@ -371,7 +371,7 @@ async def test_no_command_lets_a_stranger_control_the_screen(place: Place, comma
         assert_screen(seen.written)
 
 
-async def test_every_fact_is_one_log_line_for_any_text(place: Place) -> None:
+async def test_a_fact_is_one_log_line_whatever_its_text(place: Place) -> None:
     for line in place.daemon.lines:
         # `Daemon` has parsed each line as JSON, and checked that the line is printable
         assert line["event"] in events(), line

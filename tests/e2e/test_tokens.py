@@ -258,9 +258,7 @@ def found(tokens: set[str], answers: Mapping[str, bytes | str]) -> list[str]:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("forms", [("slashes", "the token alone"), tuple(ECHOES)], ids=["two", "all"])
-async def test_no_token_leaves_posd_by_any_document_log_report_or_archive(
-    home: Path, terminal: ScriptedTerminal, forms: Sequence[str]
-) -> None:
+async def test_no_output_of_posd_has_a_token(home: Path, terminal: ScriptedTerminal, forms: Sequence[str]) -> None:
     extra = f'{terminal.toml}[logging]\nlevel = "debug"\n'
     async with simulated(home, {SIMULATED: ""}, extra) as (posd, _):
         await configured_otherwise(posd, {'admin_group = ""': 'admin_group = ""\nfeed_group = ""'})

@@ -15,7 +15,7 @@ from tests.rig.tables import there
 from tests.rig.terminal import Request, ScriptedTerminal, http
 
 
-async def test_doubts_refusals_and_crashed_payments_are_logged(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_every_doubt_and_refusal_and_crash_is_logged(posd: Daemon, terminal: ScriptedTerminal) -> None:
     refused, doubtful = str(uuid4()), str(uuid4())
 
     async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
@@ -68,7 +68,7 @@ def test_a_forbidden_log_field_is_dropped_and_named() -> None:
     }
 
 
-async def test_a_payment_loads_no_large_part_of_python(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
+async def test_a_payment_loads_no_further_library(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
     async def libraries() -> set[str]:
         maps = await asyncio.to_thread(Path(f"/proc/{there(posd.process).pid}/maps").read_text)
         return {line.split(maxsplit=5)[5] for line in maps.splitlines() if ".so" in line}

@@ -111,7 +111,7 @@ OTHERS: Mapping[str, Read] = {
 }
 
 
-async def test_the_ten_minutes_of_an_approval_found_by_a_search_begin_with_the_search(shop: Shop) -> None:
+async def test_an_approval_found_by_a_search_is_unread_only_ten_minutes_later(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = hanging_up
     await payment.put()

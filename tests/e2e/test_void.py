@@ -55,7 +55,7 @@ async def reversal(void: Operation) -> Any:
     return outcome["reversal"]
 
 
-async def test_a_void_before_midnight_is_a_cancellation_and_after_it_a_refund() -> None:
+async def test_a_void_is_a_cancellation_before_midnight_and_a_refund_after_midnight() -> None:
     async with merchant("America/Guayaquil") as counter:
         voids = []
         for kind, (at, last, first) in zip(("capture", "charge"), DAYS, strict=True):
@@ -113,7 +113,7 @@ def stated_zone(counter: Shop) -> ZoneInfo:
     return ZoneInfo(counter.daemon.config.split('timezone = "')[1].split('"')[0])
 
 
-async def test_a_void_by_reference_finds_its_original_and_without_an_original_has_no_reversal(counter: Shop) -> None:
+async def test_a_void_by_reference_finds_its_original_or_has_no_reversal(counter: Shop) -> None:
     for written in (str, str.upper):
         original = await approved(counter, "charge")
         reference = written(original.reference)

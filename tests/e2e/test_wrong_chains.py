@@ -61,7 +61,7 @@ async def _all_follows_from_what_was_recorded(shop: Shop) -> AsyncIterator[None]
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_an_operation_its_original_does_not_allow_is_refused_and_leaves_nothing(shop: Shop, state: str) -> None:
+async def test_an_operation_that_its_original_does_not_allow_is_not_recorded(shop: Shop, state: str) -> None:
     """tests/core/test_chains.py and tests/store/test_chain_place.py test the fitting types and the texts."""
     bring, why = STATES[state]
     charge = operation(shop, "charge")

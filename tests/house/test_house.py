@@ -113,7 +113,7 @@ def test_every_module_of_pure_rules_is_covered_branch_by_branch() -> None:
     assert set(rules) <= source.modules().keys()
 
 
-def test_no_service_is_given_more_than_six_parts() -> None:
+def test_no_service_has_more_than_six_dependencies() -> None:
     """A service is a class that is not compared by its fields. A service that needs more parts takes a record of these
     parts.
     """
@@ -153,7 +153,7 @@ def _parts(node: ast.ClassDef) -> list[str]:
     return [ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign) and item.value is None]
 
 
-def test_no_part_of_the_daemon_reads_a_clock_or_randomness_by_itself() -> None:
+def test_no_part_of_the_daemon_reads_a_clock_or_randomness_directly() -> None:
     """Only `posd.daemon.surroundings` and the event loop read clocks and randomness, so that tests can run the daemon
     in simulated time.
     """
@@ -161,7 +161,7 @@ def test_no_part_of_the_daemon_reads_a_clock_or_randomness_by_itself() -> None:
     assert {name for name, module in parts.items() if _named(module.nodes) & BY_ITSELF} == MAY.keys()
 
 
-def test_a_module_that_reads_a_clock_or_randomness_by_itself_is_found() -> None:
+def test_a_module_that_reads_a_clock_or_randomness_directly_is_found() -> None:
     text = "from time import monotonic\nasync def f(now=datetime.now):\n    await sleep(random.random())\n"
     assert _named(nodes_of(text)) == {"time.monotonic", "datetime.now", "random.random"}
 
@@ -189,7 +189,7 @@ def test_only_the_writer_makes_checkpoints() -> None:
     assert naming == {"posd.storage.writer"}
 
 
-def test_docstrings_begin_with_a_verb_of_programming_and_raise_is_their_word_for_errors() -> None:
+def test_docstrings_begin_with_a_verb_of_programming_and_say_raise_for_errors() -> None:
     faults = [
         f"{name}:{line} {word}" for name, module in source.modules().items() for line, word in _misworded(module.nodes)
     ]
@@ -205,13 +205,13 @@ def test_a_misworded_docstring_is_found() -> None:
     assert list(_misworded(nodes_of(text))) == [(1, "Raises"), (3, "Note")]
 
 
-def test_an_exception_in_a_docstring_exists() -> None:
+def test_every_exception_that_a_docstring_names_exists() -> None:
     parts = [module.nodes for module in source.modules().values()]
     known = {name for nodes in parts for name in _names(nodes)} | vars(builtins).keys()
     assert {name for nodes in parts for name in _raised(nodes)} - known == set()
 
 
-def test_an_exception_in_a_docstring_is_found() -> None:
+def test_the_exceptions_that_a_docstring_names_are_found() -> None:
     text = 'def f():\n    """Raise Gone, or Late if it is. Say\n    Hello. It raises Other.\n    """\n    raise Away'
     assert (set(_raised(nodes_of(text))), _names(nodes_of(text))) == ({"Gone", "Late", "Other"}, {"Away"})
 

@@ -186,7 +186,7 @@ def test_every_text_of_the_catalogue_is_used() -> None:
                 assert not field or f"{field}=" in source or f'"{field}"' in source, f"{command}.{name}: {field}"
 
 
-def test_each_spanish_sentence_is_of_a_sentence_of_posd() -> None:
+def test_each_spanish_sentence_translates_a_sentence_of_posd() -> None:
     folders = ("base", "cli", "client", "config", *(files.partition("/")[0] for files in COMPOSED))
     kinds = ast.Constant | ast.JoinedStr | ast.BinOp
     found = composed() | {

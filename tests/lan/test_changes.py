@@ -74,7 +74,7 @@ LINKS: Mapping[str, Callable[[Street, Machine, str], None]] = {
 }
 
 
-async def test_links_fail_and_return_in_the_middle_of_payments() -> None:
+async def test_payments_survive_links_that_fail_and_return() -> None:
     async with open_street() as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         terminal = await street.terminal(machine)
@@ -106,7 +106,7 @@ async def test_a_terminal_disappears_without_a_goodbye_packet_and_returns() -> N
         await street.paid(terminal)
 
 
-async def test_a_network_that_appears_long_after_posd_has_started() -> None:
+async def test_posd_uses_a_network_that_appears_long_after_the_start() -> None:
     async with open_street(()) as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         assert (await street.known())["base_url"] is None

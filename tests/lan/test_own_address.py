@@ -39,7 +39,7 @@ async def test_the_address_changes_while_posd_does_not_run() -> None:
         assert await kinds(street, later) == []
 
 
-async def test_the_address_goes_and_comes_back_and_the_events_arrive() -> None:
+async def test_events_arrive_after_the_address_is_lost_and_returns() -> None:
     async with open_street() as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)

@@ -42,7 +42,7 @@ def raised(error: BaseException) -> BaseException:
     ],
     ids=repr,
 )
-def test_a_message_is_logged_only_if_it_is_a_constant_of_the_code(error: Exception, message: bool) -> None:
+def test_the_message_of_an_exception_is_logged_only_if_constant_in_the_code(error: Exception, message: bool) -> None:
     (item,) = output.exception_words(raised(error))
     assert item["type"] == type(error).__qualname__
     assert ("message" in item) is message
@@ -59,7 +59,7 @@ def test_the_causes_are_logged_and_the_chain_is_limited() -> None:
     assert len(output.exception_words(second)) == output.MAX_CHAIN
 
 
-def test_a_group_names_its_parts() -> None:
+def test_an_exception_group_names_its_exceptions() -> None:
     (item,) = output.exception_words(raised(ExceptionGroup(VALUE, [ValueError(VALUE), TypeError("x")])))
     assert [part["type"] for part in item["of"]] == ["ValueError", "TypeError"]
     assert VALUE not in str(item)

@@ -42,7 +42,7 @@ def test_omitted_lines_are_reported_at_any_later_time() -> None:
     assert windows.take(1001) == [(("a", "info"), 3)]
 
 
-def test_a_window_without_omitted_lines_begins_again() -> None:
+def test_a_window_that_omitted_no_line_needs_no_report() -> None:
     windows = LineCounter()
     assert all(windows.admit(("a", "info"), LIMIT, at) for at in (0, 1, 2, 61, 62, 63))
     assert windows.next_end() is None
@@ -64,7 +64,7 @@ def test_a_full_table_is_not_searched_for_each_line() -> None:
     assert list(windows._windows) == [("a", "info"), ("a", "info", "fifth")]
 
 
-def test_lines_counted_by_their_kind_are_reported_too() -> None:
+def test_lines_with_a_field_kind_are_reported_too() -> None:
     """The line of the report also has a field `kind`."""
     floods = output.FloodFilter()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}

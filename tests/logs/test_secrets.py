@@ -256,7 +256,7 @@ def faulty(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-async def test_no_mark_and_no_token_is_in_the_log(
+async def test_no_secret_value_and_no_token_is_in_the_log(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
     configured: str,
@@ -309,7 +309,7 @@ async def test_no_mark_and_no_token_is_in_the_log(
 
 
 @pytest.mark.parametrize("form", range(9))
-def test_a_mark_is_found_in_any_form(form: int) -> None:
+def test_a_secret_value_is_found_in_any_form(form: int) -> None:
     """This test shows that the search of the test above can fail."""
     text = list(forms(MARKS["metadata"]))[form]
     assert Secrets(MARKS).found_in([{"event": "x", "detail": f"before {text} after"}])

@@ -210,7 +210,7 @@ def test_log_lines_are_found_in_the_source() -> None:
     ]
 
 
-def test_a_line_of_either_kind_of_record_is_found_once_for_each_kind() -> None:
+def test_a_line_about_payments_and_print_jobs_is_found_once_for_each() -> None:
     assert list(lines('log.info(f"{kind.word}.sent", **self.kind.named(identity), terminal=t)', "x.py")) == [
         Line("x.py:1", "payment.sent", frozenset({"info"}), frozenset({"transaction", "terminal"}), open=False),
         Line("x.py:1", "print.sent", frozenset({"info"}), frozenset({"print_job", "terminal"}), open=False),

@@ -21,7 +21,7 @@ TESTS = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_recipe_has_a_test_a_line_in_the_index_and_can_be_run(name: str) -> None:
+def test_each_recipe_is_tested_and_listed_and_can_be_run(name: str) -> None:
     assert f'"{name}"' in TESTS
     assert f"[{name}]({name})" in (RECIPES / "README.md").read_text("utf-8")
     assert Path(name).suffix in TOOLS

@@ -29,7 +29,7 @@ def zone_where_it_is_noon() -> str:
 
 
 @pytest.mark.slow
-async def test_the_day_is_added_up_and_an_unclear_payment_keeps_it_open(counter: Counter) -> None:
+async def test_the_day_is_totalled_but_an_unclear_payment_keeps_the_day_open(counter: Counter) -> None:
     zone = zone_where_it_is_noon()
     environment = {"MERCHANT_TIMEZONE": zone}
     for amount in ("0.10", "0.20", "1234.57"):

@@ -29,7 +29,7 @@ from tests.rig.shop import Shop
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs("nats-server")]
 
 
-async def test_a_killed_and_restarted_server_has_everything(shop: Shop, tmp_path: Path) -> None:
+async def test_a_server_has_every_message_after_a_kill_and_a_restart(shop: Shop, tmp_path: Path) -> None:
     async with NatsServer(tmp_path) as server:
         await server.make_stream()
         lane = Lane(shop.daemon, server)
@@ -156,7 +156,7 @@ PERMISSIONS = """{ publish: { allow: ["posd.m1.%s", "$JS.API.DIRECT.GET.POSD.pos
                    subscribe: { allow: ["_I.m1.%s.>"] } }"""
 
 
-async def test_a_lane_with_only_these_permissions_logs_in_over_tls_with_a_password(shop: Shop, tmp_path: Path) -> None:
+async def test_a_lane_with_the_documented_permissions_logs_in_over_tls(shop: Shop, tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -237,7 +237,7 @@ def token(key: Ed25519PrivateKey, issuer: str, subject: str, kind: str, **claims
     return (text + b"." + base64.urlsafe_b64encode(key.sign(text)).rstrip(b"=")).decode()
 
 
-async def test_a_file_of_nats_credentials_logs_in(shop: Shop, tmp_path: Path) -> None:
+async def test_a_lane_logs_in_with_a_file_of_nats_credentials(shop: Shop, tmp_path: Path) -> None:
     """The test makes operator, account and user as `nsc` does."""
     operator, account, system, user = (Ed25519PrivateKey.generate() for _ in range(4))
     names = {key: nkey(kind, key) for key, kind in ((operator, b"\x70"), (account, b"\x00"), (system, b"\x00"))}

@@ -225,7 +225,7 @@ async def unharmed(office: Office, fence: int, subjects: dict[str, int]) -> None
         await other.publish(OTHER, fence)
 
 
-async def test_a_lane_is_refused_other_operations(office: Office) -> None:
+async def test_a_lane_may_only_send_and_read_its_own_messages(office: Office) -> None:
     fence, subjects = await fence_of(office), await office.stored()
     async with office.visit("m1.greedy") as greedy:
         for name, attempt in REFUSED.items():
@@ -260,7 +260,9 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES, ids=json.dumps)
-async def test_a_request_for_a_lanes_own_last_message_returns_no_other(body: dict[str, Any], office: Office) -> None:
+async def test_a_request_for_the_last_message_returns_only_the_lanes_own_message(
+    body: dict[str, Any], office: Office
+) -> None:
     async with office.visit("m1.greedy") as greedy:
         await greedy.publish(OWN)
         answers = await greedy.client.subscribe("_I.m1.greedy.*")
@@ -281,7 +283,7 @@ HEADERS = (
 
 
 @pytest.mark.parametrize("headers", HEADERS, ids=json.dumps)
-async def test_no_header_of_a_lane_reaches_another(headers: dict[str, str], office: Office) -> None:
+async def test_no_header_of_a_lane_reaches_another_lane(headers: dict[str, str], office: Office) -> None:
     async with office.visit("m1.greedy") as greedy:
         fence, subjects = await fence_of(office), await office.stored()
         await greedy.client.publish(OWN, b"{}", headers=headers, reply="_I.m1.greedy.answer")
@@ -289,7 +291,7 @@ async def test_no_header_of_a_lane_reaches_another(headers: dict[str, str], offi
     await unharmed(office, fence, subjects)
 
 
-async def test_another_lanes_name_with_the_own_password_is_refused(office: Office) -> None:
+async def test_a_password_is_refused_with_the_name_of_another_lane(office: Office) -> None:
     with pytest.raises(NatsError, match="uthorization"):
         async with office.visit("m1.other", password=office.password("m1.greedy")):
             pass
@@ -307,7 +309,7 @@ async def read_all(office: Office, queue: StreamConsumer) -> None:
             await queue.take(seconds=0.1)  # the text of the error names the subject
 
 
-async def test_collect_reads_and_acknowledges_by_its_consumer(office: Office) -> None:
+async def test_collect_reads_and_acknowledges_through_its_consumer(office: Office) -> None:
     async with office.queue("collect") as queue:
         await read_all(office, queue)
 
@@ -323,7 +325,7 @@ async def test_the_administrator_can_make_collect_read_all_messages_again(office
 COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
 
 
-async def test_collect_is_refused_other_operations(office: Office) -> None:
+async def test_collect_may_only_read_and_acknowledge(office: Office) -> None:
     async with office.visit("collect") as collect:
         jetstream = collect.client.jetstream()
         for name in REFUSED.keys() - COLLECT_MAY:
@@ -339,7 +341,7 @@ async def logged_in(office: Office, user: str) -> None:
                     return
 
 
-async def test_a_reload_admits_new_lanes_removes_old_ones_and_keeps_the_others(office: Office) -> None:
+async def test_a_reload_adds_and_removes_lanes_and_keeps_the_rest(office: Office) -> None:
     async with office.visit("m1.a") as stays, office.visit("m1.b") as goes:
         made(office.directory, "m1.c")
         made(office.directory, "--remove", "m1.b")

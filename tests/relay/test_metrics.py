@@ -66,7 +66,7 @@ async def test_the_metrics_show_what_was_sent_and_what_is_unreachable(shop: Shop
 
 @needs("nats-server")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_port_in_use_stops_nothing(shop: Shop, server: NatsServer) -> None:
+async def test_a_port_in_use_does_not_stop_the_relay(shop: Shop, server: NatsServer) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         lane = Lane(shop.daemon, server, f'metrics_listen = "127.0.0.1:{taken.getsockname()[1]}"')
         relay = await lane.start()

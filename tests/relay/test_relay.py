@@ -63,7 +63,7 @@ async def test_only_new_changes_are_sent(lane: Lane, shop: Shop) -> None:
     assert sent(await lane.messages()) == await lane.feed()
 
 
-async def test_the_relay_follows_the_feed_and_stops_in_order(lane: Lane, shop: Shop) -> None:
+async def test_the_relay_follows_the_feed_and_stops_cleanly(lane: Lane, shop: Shop) -> None:
     relay = await lane.start()
     await lane.until_complete()
     payment = await paid(shop)

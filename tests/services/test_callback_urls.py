@@ -21,7 +21,7 @@ async def token_of(urls: CallbackUrls) -> str:
     return urlsplit(url).path.rsplit("/", 1)[1]
 
 
-async def test_the_newest_key_makes_tokens_and_older_ones_stay_valid() -> None:
+async def test_the_newest_key_makes_tokens_and_tokens_of_older_keys_stay_valid() -> None:
     before, after = CallbackUrls((OLD,), "", 1), CallbackUrls((NEW, OLD), "", 1)
     for token in (await token_of(before), await token_of(after)):
         assert after.authentic(Channel.TRANSACTION, IDENTITY, token)
@@ -107,7 +107,7 @@ def test_a_credential_of_systemd_replaces_the_key_file(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6())])
-async def test_an_address_needs_no_resolver_and_a_name_does(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+async def test_only_a_host_name_needs_a_resolver(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     urls, asked = CallbackUrls((NEW,), "", 8443), []
     loop = asyncio.get_running_loop()
     resolve = loop.getaddrinfo

@@ -84,7 +84,9 @@ async def test_a_reply_that_cannot_be_recorded_is_recorded_later_and_the_till_ge
     assert inside.terminal.starts_of(identity) == 1
 
 
-async def test_a_fault_after_the_send_never_denies_it(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_after_sending_never_says_that_nothing_was_sent(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     identity = str(uuid4())
 
     def broken(*_arguments: object) -> None:
@@ -167,7 +169,7 @@ async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: 
     assert await inside.get(identity) is None
 
 
-async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stands(inside: Inside) -> None:
+async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stops(inside: Inside) -> None:
     now, since_boot = datetime.now(UTC), iter([0.0, 59.0, 61.0])
     payments = another_till(inside, now=lambda: now, elapsed=lambda: next(since_boot))
     until = (now + timedelta(seconds=60)).isoformat()
@@ -286,7 +288,7 @@ async def test_a_stop_records_the_state_of_a_start_whose_till_has_disconnected(i
     assert stopped.phase is Phase.IN_DOUBT
 
 
-async def test_after_a_callback_between_look_up_and_intent_nothing_is_sent(inside: Inside) -> None:
+async def test_a_callback_before_the_intent_is_recorded_prevents_the_start(inside: Inside) -> None:
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))

@@ -23,7 +23,7 @@ from posd.tls import issue
         ("self-signed", "self-signed certificate"),
     ],
 )
-async def test_a_client_with_the_ca_refuses_each_certificate_for_its_reason(
+async def test_a_client_that_trusts_the_ca_refuses_each_wrong_certificate(
     tmp_path: Path, which: Certificate, reason: str | None
 ) -> None:
     made = issue.init(tmp_path, names=["localhost"], addresses=["127.0.0.1"])

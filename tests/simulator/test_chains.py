@@ -93,7 +93,7 @@ async def test_a_void_without_an_amount_has_the_amount_of_its_original(quick_til
 UUID = "7f3cabcd-0000-4000-8000-00000000000f"
 
 
-async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_not(
+async def test_a_restart_keeps_finals_but_loses_the_payment_in_progress(
     settings: Callable[..., Settings], client: httpx2.AsyncClient
 ) -> None:
     async with Simulator(settings()) as terminal:

@@ -41,7 +41,7 @@ async def test_the_sources_of_a_scenario_have_a_precedence(
 
 
 @pytest.mark.parametrize("amount", [{"subtotal_iva0": 9000}, {"subtotal_iva0": 9000.061}, {"subtotal_iva0": 90.06}])
-async def test_other_amounts_choose_no_scenario(till: Till, amount: dict[str, Any]) -> None:
+async def test_only_a_listed_amount_chooses_a_scenario(till: Till, amount: dict[str, Any]) -> None:
     assert await chosen(till, amount=amount) == ("approve-contactless", "option")
 
 

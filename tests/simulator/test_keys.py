@@ -92,7 +92,7 @@ def charge(base_url: str) -> None:
         assert client.post(base_url + CHARGE, json=request()).status_code == 200
 
 
-def test_keys_control_a_payment_and_the_switches_and_the_terminal_is_restored(tmp_path: Path) -> None:
+def test_keys_control_payments_and_switches_and_the_screen_is_restored(tmp_path: Path) -> None:
     with screen("--scenario", "by-hand", tmp=tmp_path) as shown:
         base_url = shown.base_url()
         help_text = shown.read_until("Ctrl-C ends\r\n")

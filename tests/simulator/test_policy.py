@@ -225,7 +225,7 @@ async def test_an_event_sent_alone_waits_for_no_event_and_delays_no_event(post: 
     assert [line["again"] for line in post.attempts(again)] == [True]
 
 
-async def test_the_queue_survives_the_terminal_with_counts_window_and_order(
+async def test_the_event_queue_survives_a_power_cycle_unchanged(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:
     """Over several power cycles the terminal makes ten attempts in total, and continues the sequence of delays."""

@@ -52,7 +52,7 @@ async def printer(settings: Callable[..., Settings], client: httpx2.AsyncClient)
         yield PrintTill(terminal, client)
 
 
-async def test_a_job_is_accepted_printed_and_reported(printer: PrintTill, receiver: Receiver) -> None:
+async def test_a_job_is_printed_and_reported(printer: PrintTill, receiver: Receiver) -> None:
     answer = await printer.create("job-1", externalReference="ticket 1042", webhookUrl=receiver.url)
     job = {"printJobId": "job-1", "externalReference": "ticket 1042"}
     assert (answer.status_code, answer.json()) == (202, job | {"status": "PENDING"})

@@ -24,7 +24,7 @@ def trusting(ca_file: str) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(verify=context, trust_env=False, timeout=PATIENCE)
 
 
-async def test_without_configuration_it_makes_its_own_certificate_and_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_without_configuration_the_simulator_makes_its_own_certificate(tmp_path: Path) -> None:
     async with simulate("--serial", "SN-9", tmp=tmp_path) as (process, ready):
         assert ready["ready"] is True
         assert ready["serial"] == "SN-9"
@@ -39,7 +39,7 @@ async def test_without_configuration_it_makes_its_own_certificate_and_leaves_not
     assert left_in(tmp_path) == []
 
 
-async def test_after_a_kill_it_keeps_its_certificate_and_delivers_its_pending_events(
+async def test_after_a_kill_the_simulator_keeps_its_certificate_and_pending_events(
     tmp_path: Path, receiver: Receiver, pem: dict[str, Path]
 ) -> None:
     ledger = tmp_path / "ledger.jsonl"
@@ -71,7 +71,7 @@ def test_control_characters_of_an_id_are_escaped_on_the_screen() -> None:
     assert r" print \u001b[2J\nx answered" in unstyle(told)
 
 
-async def test_several_terminals_have_directories_and_ledgers_by_serial(tmp_path: Path) -> None:
+async def test_each_of_several_terminals_has_its_own_directory_and_ledger(tmp_path: Path) -> None:
     port, ledgers = reserve(), tmp_path / "ledgers"
     serials = ("SN-1", "../SN/2")
     names = [name for serial in serials for name in ("--serial", serial)]

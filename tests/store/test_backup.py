@@ -148,7 +148,7 @@ except StorageUnavailable as error:
 @pytest.mark.quick(1)
 @pytest.mark.usefixtures("small_disks")
 @pytest.mark.parametrize("kilobytes", [4, 64])
-def test_a_full_disk_leaves_nothing_and_is_reported(database: Path, tmp_path: Path, kilobytes: int) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_backup(database: Path, tmp_path: Path, kilobytes: int) -> None:
     (tmp_path / "small").mkdir()
     with small_disk(tmp_path, tmp_path / "small", f"{kilobytes}k") as disk:
         command = [str(disk.python), "-c", SCRIPT, str(database), str(tmp_path / "small" / "b.db")]
@@ -194,7 +194,7 @@ OLD = [f"posd-2020010{day}T000000Z.db" for day in (1, 2, 3)]
 @pytest.mark.parametrize(
     ("more", "left"), [(8 * MB, OLD), (-2 * MB, OLD[1:]), (-6 * MB, OLD[2:]), (-9 * MB, OLD)], ids=str
 )
-def test_a_backup_leaves_room_for_the_payments_of_a_week_and_removes_old_ones_first(
+def test_a_backup_leaves_room_for_a_week_and_removes_old_backups_first(
     filled: Filled, database: Path, tmp_path: Path, more: int, left: list[str]
 ) -> None:
     filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -310,7 +310,7 @@ def test_the_check_of_a_target_writes_nothing_beside_it(database: Path, tmp_path
 
 
 @needs(root=True)
-def test_for_a_directory_that_posd_may_not_write_the_setting_of_the_unit_is_named(tmp_path: Path) -> None:
+def test_for_a_folder_that_posd_may_not_write_the_unit_setting_is_named(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):
         write(tmp_path / "posd.db", Path("/proc/b.db"))
 

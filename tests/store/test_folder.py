@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-async def test_a_new_removed_or_moved_file_is_reported(folder: Path, name: str) -> None:
+async def test_a_file_that_appears_or_disappears_is_reported(folder: Path, name: str) -> None:
     changed = asyncio.Event()
     with watch_folder(folder, changed.set):
         CHANGES[name](folder)

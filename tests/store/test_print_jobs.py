@@ -82,7 +82,7 @@ async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
     assert rows[0][2] is None
 
 
-async def test_a_change_is_in_the_feed_with_its_entry_or_neither_is_stored(store: Store) -> None:
+async def test_a_change_and_its_entry_in_the_feed_are_stored_together(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
 
     def fails(unit: WriteTransaction) -> None:
@@ -99,7 +99,7 @@ async def test_a_change_is_in_the_feed_with_its_entry_or_neither_is_stored(store
     assert await read(store, lambda db: print_jobs.callbacks(db, "job-1")) == []
 
 
-async def test_an_entry_without_information_is_not_stored_and_an_action_is(store: Store) -> None:
+async def test_an_entry_without_information_is_not_stored_but_an_action_is(store: Store) -> None:
     job = await recorded(store, await begin(store), ACCEPTED)
     job = await recorded(store, job, polled("PENDING"))  # this poll has the terminal's first report
     count = len(await read(store, lambda db: list(print_jobs.journal(db, "job-1"))))

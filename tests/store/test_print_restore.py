@@ -146,7 +146,7 @@ def test_a_job_that_lost_only_its_row_is_derived_from_its_journal(state: State) 
         assert rows.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
 
 
-def test_the_history_of_a_job_is_used_and_not_that_of_a_payment_with_its_id(state: State) -> None:
+def test_the_history_of_a_job_is_not_mixed_with_a_payment_of_the_same_id(state: State) -> None:
     with filling(state.database) as filled:
         print_out(filled, "early")
         state.back_up()

@@ -148,7 +148,7 @@ def test_the_replaced_file_can_be_put_back(state: State) -> None:
     assert_sound(state.database)
 
 
-def test_the_feed_ends_with_the_state_of_a_payment_whose_backup_row_stays(state: State) -> None:
+def test_the_feed_ends_with_the_present_state_of_a_restored_payment(state: State) -> None:
     """The replaced file and the backup have the same first events. The backup has more events, so its row stays.
 
     In the feed the changes of the replaced file follow the changes of the backup.
@@ -223,7 +223,7 @@ def test_a_payment_during_its_start_is_known_and_not_started_again(state: State)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_terminal_keeps_its_present_holder(state: State, damaged: bool) -> None:
+def test_a_terminal_keeps_the_payment_that_holds_it_now(state: State, damaged: bool) -> None:
     """The backup is of another database.
 
     Both databases have an open payment on one terminal, and a released payment on another.
@@ -311,7 +311,7 @@ def test_a_payment_that_lost_only_its_row_is_derived_from_its_events(state: Stat
     assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
 
 
-def test_a_payment_that_has_only_its_id_left_is_in_doubt(state: State) -> None:
+def test_a_payment_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()
@@ -355,7 +355,7 @@ def test_an_outcome_whose_event_is_lost_stays(state: State) -> None:
         assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps the outcome"
 
 
-def test_a_row_whose_damage_only_its_reader_finds_is_not_taken_over_unchanged(state: State) -> None:
+def test_a_row_with_damage_that_only_parsing_finds_is_not_taken_over_unchanged(state: State) -> None:
     """SQLite stores no checksums of its pages. Garbage in a text is found when the text is read."""
     with filling(state.database) as filled:
         filled.pay(1)
@@ -601,7 +601,7 @@ def listed(number: int, at: str = "", serial: str = "") -> StartedPayment:
     return StartedPayment(name(number), serial, at)
 
 
-def test_ids_that_neither_file_has_are_in_doubt_and_the_others_stay_unchanged(state: State) -> None:
+def test_only_listed_ids_that_neither_file_has_are_in_doubt(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
         filled.db.execute("INSERT INTO pruned_transactions VALUES (?, 'SN-1', 'charge', 'approved', 'at')", (name(20),))

@@ -191,7 +191,9 @@ async def test_with_an_untrusted_clock_nothing_is_removed_even_on_request(path: 
 
 
 @pytest.mark.parametrize(("since_then", "removed"), [(timedelta(hours=1), 0), (timedelta(days=401), 3)])
-async def test_a_payment_of_a_slow_clock_is_as_old_as_its_end(path: Path, since_then: timedelta, removed: int) -> None:
+async def test_a_payment_recorded_by_a_slow_clock_is_as_old_as_its_end(
+    path: Path, since_then: timedelta, removed: int
+) -> None:
     """The clock of a new machine was three years behind during the first payments, and was set afterwards."""
     until = LATER - since_then
     with filling(path) as filled:
@@ -249,7 +251,7 @@ async def test_a_requested_prune_does_not_wait_for_the_daily_run(path: Path) -> 
     assert left(path) == set()
 
 
-async def test_an_interrupted_run_is_finished_by_the_next(path: Path) -> None:
+async def test_an_interrupted_run_is_finished_by_the_next_run(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number, **secret(number)) for number in range(60)])
     async with retaining(path) as retention:
         run = asyncio.create_task(retention.prune(400))

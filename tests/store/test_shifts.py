@@ -128,7 +128,7 @@ def test_a_correction_in_another_currency_subtracts_the_old_and_counts_the_new_a
         assert [item.difference for item in there(found.shift).corrections] == [-10, 10]
 
 
-def test_removed_payments_keep_their_amount_terminal_and_type() -> None:
+def test_a_removed_payment_keeps_its_data_in_the_shift() -> None:
     with book() as shop:
         shop.put(1, AT, authorized=D("11.20"), terminal="SN-0007")
         shop.put(2, AT, result="declined")

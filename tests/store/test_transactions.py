@@ -66,7 +66,7 @@ async def test_a_change_from_a_state_that_is_not_stored_is_refused(store: Store)
     assert (kept.phase, kept.revision) == (Phase.ACTIVE, 1)
 
 
-async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_for_any_clock(store: Store) -> None:
+async def test_the_last_payment_of_a_terminal_is_the_last_recorded_for_any_clock(store: Store) -> None:
     """A clock that was once ahead must not hide later payments."""
     ahead = starting(created_at="2031-01-01T00:00:00.000Z")
     last = starting(client_transaction_id=LAST)
@@ -77,7 +77,7 @@ async def test_the_last_payment_of_a_terminal_is_the_one_recorded_last_for_any_c
     assert {serial: item.client_transaction_id for serial, item in found.items()} == {"SN-TEST": LAST}
 
 
-async def test_each_change_has_its_history_in_the_same_commit_and_a_write_without_a_change_has_none(
+async def test_a_change_and_its_history_are_one_commit(
     store: Store,
 ) -> None:
     first = starting()
@@ -92,7 +92,7 @@ async def test_each_change_has_its_history_in_the_same_commit_and_a_write_withou
     assert [change.seq for change in history] == [1, 2]
 
 
-async def test_waiters_are_notified_of_a_change_after_its_commit_and_not_of_a_failed_one(store: Store) -> None:
+async def test_waiters_are_notified_only_of_committed_changes(store: Store) -> None:
     with store.hub.subscribe(IDENTITY) as mine, store.hub.subscribe() as any_change, store.hub.subscribe("x") as other:
 
         def fail(unit: WriteTransaction) -> None:
@@ -107,7 +107,7 @@ async def test_waiters_are_notified_of_a_change_after_its_commit_and_not_of_a_fa
     assert store.hub.waiters == {}
 
 
-async def test_a_terminal_has_one_holder(store: Store) -> None:
+async def test_one_payment_at_a_time_holds_a_terminal(store: Store) -> None:
     other = IDENTITY.replace("7", "8")
     await store.write(inserting(starting()))
     await store.write(inserting(starting(client_transaction_id=other)))

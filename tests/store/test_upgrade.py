@@ -86,7 +86,7 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
             assert (job.phase, job.status) == said
 
 
-def test_every_earlier_schema_has_its_database() -> None:
+def test_every_earlier_schema_has_a_test_database() -> None:
     """Run `python -m tests.store.released` with the old code before a migration is added."""
     assert sorted(RELEASED) == list(range(1, NEWEST))
 
@@ -112,7 +112,7 @@ def test_the_database_of_each_schema_has_every_kind_of_record(version: int, tmp_
 
 
 @pytest.mark.parametrize("version", sorted(RELEASED))
-def test_an_older_database_is_opened_and_shows_the_same(version: int, tmp_path: Path) -> None:
+def test_an_upgraded_database_shows_the_same_data(version: int, tmp_path: Path) -> None:
     path = unpack(version, tmp_path / "posd.db")
     before, printed = stored(path), jobs(path)
     open_database(path).close()

@@ -86,7 +86,7 @@ def test_each_key_finds_the_payment_and_another_value_does_not(metadata: dict[st
 
 
 @given(metadata=METADATA)
-def test_a_database_of_the_previous_schema_finds_the_same(metadata: dict[str, Any]) -> None:
+def test_an_upgraded_database_finds_the_same_payments(metadata: dict[str, Any]) -> None:
     with in_memory() as db:
         insert(db, 1, json.dumps(metadata, ensure_ascii=False).encode())
         insert(db, 2, b"{}")
@@ -111,7 +111,7 @@ def back_to_10(db: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("metadata", [b"no JSON", b"\xff", b'{"a": 1', b'{"a": "\xff"}'])
-def test_damaged_metadata_has_no_words(db: sqlite3.Connection, metadata: bytes) -> None:
+def test_damaged_metadata_has_no_search_keys(db: sqlite3.Connection, metadata: bytes) -> None:
     transactions.keep_words(db, identity(1), "t", metadata)
     insert(db, 1, b"{}")
     db.execute("UPDATE transactions SET metadata = CAST(? AS TEXT)", (metadata,))
@@ -127,7 +127,7 @@ def test_removed_metadata_is_not_found(db: sqlite3.Connection) -> None:
     assert {found for _, _, found in kept(db)} == {second}
 
 
-def test_a_row_copied_by_a_restore_has_its_words(db: sqlite3.Connection, tmp_path: Path) -> None:
+def test_a_row_copied_by_a_restore_has_its_search_keys(db: sqlite3.Connection, tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "old.db")) as old:
         first, second = insert(old, 1, b'{"a": "newer"}'), insert(old, 2, b'{"a": "other"}')
     insert(db, 1, b'{"a": "older"}')

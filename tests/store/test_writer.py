@@ -75,7 +75,7 @@ class Read:
     """Data that a function has read from the database."""
 
 
-def test_a_failed_functions_data_is_not_kept_until_the_commit(tmp_path: Path) -> None:
+def test_the_data_of_a_failed_function_is_freed_before_the_commit(tmp_path: Path) -> None:
     alive: WeakSet[Read] = WeakSet()
     seen: list[int] = []
 
@@ -141,7 +141,7 @@ async def test_a_cancelled_caller_does_not_stop_its_function(store: Store) -> No
     assert await store.read(reasons) == ["left", "next"]
 
 
-async def test_a_riding_function_is_committed_with_the_next_write_and_causes_no_commit(store: Store) -> None:
+async def test_a_function_without_a_commit_of_its_own_joins_the_next_commit(store: Store) -> None:
     riding = asyncio.create_task(store.ride(insert("rides")))
     await asyncio.sleep(0)  # the task passes its function to the writer
     assert await store.write(lambda unit: reasons(unit.db)) == []  # the riding function is not committed yet
@@ -152,7 +152,7 @@ async def test_a_riding_function_is_committed_with_the_next_write_and_causes_no_
     assert sum(store.writer.commit_seconds.counts) == 1
 
 
-async def test_a_riding_function_fails_alone(store: Store) -> None:
+async def test_a_function_that_joins_a_commit_fails_alone(store: Store) -> None:
     def half(unit: WriteTransaction) -> None:
         quarantine(unit, "half")
         raise KeyError("mine")
@@ -267,7 +267,9 @@ class FailingCommit(sqlite3.Connection):
         (sqlite3.SQLITE_CORRUPT, CommitUncertain, True),
     ],
 )
-def test_a_failed_commit_is_trusted_only_if_certain(tmp_path: Path, code: int, kind: type, reopen: bool) -> None:
+def test_after_a_failed_commit_the_connection_is_kept_only_if_certain(
+    tmp_path: Path, code: int, kind: type, reopen: bool
+) -> None:
     db = sqlite3.connect(tmp_path / "x.db", isolation_level=None, factory=FailingCommit)
     db.execute("CREATE TABLE t (a)")
     db.code = code  # type: ignore[attr-defined]
@@ -361,7 +363,7 @@ async def test_a_function_that_raises_stopiteration_fails_with_a_runtimeerror(st
     ("sync", "milliseconds"),
     [(0.0001, 1), (0.004, 1), (0.012, 3), (0.04, 10), (2.5, 10)],
 )
-def test_on_a_slow_disk_functions_run_for_at_most_a_part_of_a_sync(sync: float, milliseconds: float) -> None:
+def test_the_time_for_functions_depends_on_the_time_of_a_sync(sync: float, milliseconds: float) -> None:
     assert writer.slice_seconds(sync) == pytest.approx(milliseconds / 1000)
 
 

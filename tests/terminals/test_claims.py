@@ -71,7 +71,7 @@ def test_a_repeated_announcement_does_not_count_as_newer() -> None:
 
 
 @every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_the_better_address_is_used_and_of_equal_addresses_the_newer(
+def test_the_better_address_is_used_or_the_newer_of_two_equal_addresses(
     verdicts: tuple[CandidateVerdict, CandidateVerdict],
 ) -> None:
     made = claims(announced("a", A), announced("b", B))
@@ -100,7 +100,7 @@ def test_a_terminal_that_moves_is_used_at_its_new_address() -> None:
 
 
 @pytest.mark.parametrize("verdict", [SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_the_old_address_is_used_while_it_replies_and_the_new_address_does_not(
+def test_the_old_address_is_used_while_only_the_old_address_replies(
     verdict: CandidateVerdict,
 ) -> None:
     made = claims(announced("a", A))
@@ -153,7 +153,7 @@ RIVALS = {
 
 
 @every("verdicts", list(product(CandidateVerdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
-def test_two_present_devices_conflict_if_one_is_the_terminal(
+def test_two_present_devices_conflict_if_one_of_them_is_the_terminal(
     verdicts: tuple[CandidateVerdict, CandidateVerdict],
 ) -> None:
     made = claims(announced("a", A), announced("b", B))

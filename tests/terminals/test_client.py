@@ -27,7 +27,7 @@ def device(terminal: ScriptedTerminal) -> TerminalAccess:
     return access(terminal)
 
 
-async def test_a_call_keeps_nothing_for_the_next_one(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
+async def test_no_state_of_a_call_reaches_the_next_call(terminal: ScriptedTerminal, device: TerminalAccess) -> None:
     async def remember(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(200, b"{}").replace(b"content-type", b"set-cookie: last=payment\r\ncontent-type"))
 

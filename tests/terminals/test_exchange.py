@@ -109,7 +109,7 @@ def read(*pieces: bytes) -> HttpAnswer:
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 @pytest.mark.parametrize("case", ANSWERS)
-def test_a_response_means_the_same_in_any_pieces(case: str, size: int) -> None:
+def test_a_response_in_any_pieces_means_the_same(case: str, size: int) -> None:
     raw, answer = ANSWERS[case]
     assert read(*(raw[at : at + size] for at in range(0, len(raw), size))) == answer
 
@@ -358,7 +358,7 @@ async def test_a_cancelled_call_closes_its_connection(terminal: ScriptedTerminal
     await gone.wait()
 
 
-async def test_a_call_that_is_given_up_after_the_connection_sends_nothing(terminal: ScriptedTerminal) -> None:
+async def test_a_call_given_up_right_after_connecting_sends_nothing(terminal: ScriptedTerminal) -> None:
     came: list[bytes] = []
     gone = asyncio.Event()
 
@@ -467,7 +467,7 @@ async def test_of_several_addresses_of_a_name_only_an_address_that_replies_is_ca
         assert [request.headers["host"] for request in terminal.requests] == [f"terminal.example:{port}"]
 
 
-async def test_the_scope_of_an_address_stays_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_zone_of_an_ipv6_address_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def issue(authority: trustme.CA) -> trustme.LeafCert:
         return authority.issue_cert("fe80::1")
 

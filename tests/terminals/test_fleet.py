@@ -216,7 +216,7 @@ async def test_of_two_devices_with_one_serial_the_verified_device_is_used(
     assert [line["event"] for line in lines] == ["discovery.claim"], "posd logs the return of the terminal again"
 
 
-async def test_if_both_devices_are_trusted_and_neither_certificate_has_the_serial_none_is_called(
+async def test_of_two_trusted_devices_without_the_serial_neither_is_called(
     trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = trusting_both
@@ -372,7 +372,7 @@ def test_a_name_with_a_new_serial_loses_its_old_announcement(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_the_newest_announcement_counts_in_the_configured_scheme(tmp_path: Path, scheme: str) -> None:
+def test_the_newest_announced_address_is_used_with_the_configured_url_scheme(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nscheme = "{scheme}"\n'))
     fleet = Fleet(load(tmp_path / "config.toml").terminals)
     for name, host in (("a", "192.0.2.1"), ("b", "192.0.2.2"), ("a", "192.0.2.3")):

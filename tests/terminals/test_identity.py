@@ -320,7 +320,9 @@ async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
             assert (other.requests, other.searches) == ([], [])
 
 
-async def test_a_configured_address_of_another_is_not_used_again(home: Path, devices: Devices, serial: str) -> None:
+async def test_a_configured_address_of_another_terminal_is_not_used_again(
+    home: Path, devices: Devices, serial: str
+) -> None:
     right, _ = devices
     right.start = acknowledging("SN-ANOTHER")
     entry = f'{plain(serial)}base_url = "{right.base_url}"\n'

@@ -14,7 +14,7 @@ from tests.rig.needs import needs
 PATIENCE_SECONDS = 60.0
 
 
-def test_loopback_is_always_there() -> None:
+def test_the_loopback_interface_is_always_listed() -> None:
     assert "127.0.0.1" in addresses_of(snapshot())
     (loopback,) = (item for item in Interfaces().state if "127.0.0.1" in item.addresses)
     assert loopback.running
@@ -39,7 +39,7 @@ STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
 @pytest.mark.root
 @needs("ip", "unshare")
 @pytest.mark.parametrize("how", ["reported", "polled"])
-async def test_every_change_is_reported(how: str) -> None:
+async def test_every_change_of_the_interfaces_is_reported(how: str) -> None:
     child = await asyncio.create_subprocess_exec(
         *("unshare", "--net", sys.executable, "-m", "tests.terminals.interfaces_child", how),
         stdin=asyncio.subprocess.PIPE,

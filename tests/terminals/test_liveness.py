@@ -162,7 +162,7 @@ async def test_a_new_address_causes_a_probe(tmp_path: Path, terminal: ScriptedTe
         await visits.at_least(2)
 
 
-async def test_an_event_moves_no_timer_and_delays_the_probe(
+async def test_an_event_delays_the_probe_without_a_new_timer(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "OPEN_SECONDS", 3600.0)

@@ -24,14 +24,14 @@ def test_without_a_reason_a_terminal_is_probed_rarely_or_never() -> None:
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
-def test_routine_probes_happen_together_and_at_most_a_pause_after_the_last(last: float) -> None:
+def test_routine_probes_happen_together_and_within_a_pause(last: float) -> None:
     at = ProbeState(last, QUIET).due(busy=False)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0
     assert last + QUIET - TOGETHER_SECONDS < at <= last + QUIET
 
 
-def test_a_probe_with_a_short_pause_does_not_wait_for_the_common_time() -> None:
+def test_a_probe_with_a_short_pause_is_not_moved_to_the_shared_time() -> None:
     assert ProbeState(101.0, 60.0).due(busy=False) == 161.0
 
 

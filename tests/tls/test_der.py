@@ -125,7 +125,7 @@ def test_a_stranger_cannot_fill_or_control_the_screen() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"0\x80", b"0\x85\0\0\0\0\0", b"0\x03\x02\x01", b"\x02\x01\x00"], ids=repr)
-def test_other_bytes_are_refused(raw: bytes) -> None:
+def test_bytes_that_are_not_a_certificate_are_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):
         read_certificate(raw)
 
@@ -156,13 +156,13 @@ WHOLE = certificate(names=("a.example",))
 
 
 @given(st.integers(0, len(WHOLE) - 1), st.binary(max_size=3), st.integers(0, 3))
-def test_a_damaged_certificate_raises_nothing_else(at: int, put: bytes, cut: int) -> None:
+def test_a_damaged_certificate_raises_only_valueerror(at: int, put: bytes, cut: int) -> None:
     with suppress(ValueError):
         found = read_certificate(WHOLE[:at] + put + WHOLE[at + cut :])
         assert all(name.isprintable() for name in found.names)
 
 
 @given(st.binary(max_size=200))
-def test_anything_raises_nothing_else(raw: bytes) -> None:
+def test_any_bytes_raise_only_valueerror(raw: bytes) -> None:
     with suppress(ValueError):
         read_certificate(raw)

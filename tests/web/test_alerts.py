@@ -49,15 +49,15 @@ def error_of(reason: str) -> ssl.SSLError:
         ("WRONG_VERSION_NUMBER", None),
     ],
 )
-def test_only_alerts_about_the_certificate_count(reason: str, alert: str | None) -> None:
+def test_only_tls_alerts_about_the_certificate_count(reason: str, alert: str | None) -> None:
     assert refusal(error_of(reason)) == alert
 
 
-def test_other_errors_are_no_refusal() -> None:
+def test_an_error_that_is_no_certificate_alert_is_no_refusal() -> None:
     assert [refusal(error) for error in (None, OSError("x"), ssl.SSLError(1, "no reason"))] == [None] * 3
 
 
-def test_one_log_line_an_hour_for_each_address_and_every_refusal_is_counted(clock: Clock) -> None:
+def test_each_address_is_logged_once_an_hour_and_every_refusal_is_counted(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now)
     with capture_logs() as lines:
         for _ in range(50):

@@ -82,7 +82,7 @@ def test_a_client_that_asks_to_close_gets_connection_close() -> None:
     assert made.closes
 
 
-def test_an_app_can_ask_to_close() -> None:
+def test_an_app_can_close_the_connection() -> None:
     made = answer()
     sent = made.start(403, [(LENGTH, b"0"), CLOSE]) + made.piece(b"", more=False)
     assert lines(sent) == [b"HTTP/1.1 403 Forbidden", b"content-length: 0", b"connection: close"]

@@ -94,7 +94,7 @@ async def test_an_early_response_is_sent_before_the_rest_of_the_body_is_discarde
     assert (b"content-length", b"2") in sent[0]["headers"]
 
 
-async def test_an_early_response_waits_for_the_body_only_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_early_response_waits_for_the_body_only_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "DRAIN_SECONDS", 0.01)
     sent: list[Any] = []
 

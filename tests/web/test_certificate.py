@@ -81,7 +81,7 @@ async def test_new_files_are_served_without_a_signal(tmp_path: Path) -> None:
         assert served.served is new
 
 
-async def test_a_mismatched_pair_is_served_as_soon_as_it_matches(tmp_path: Path) -> None:
+async def test_a_new_certificate_is_served_once_its_key_matches(tmp_path: Path) -> None:
     """The shop's own tool replaces one file after the other, with any pause between the files."""
     made, other = own(tmp_path), own(tmp_path / "other")
     served = await ServedCertificate.open(pair(made), now, OFTEN)

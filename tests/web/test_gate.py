@@ -35,7 +35,7 @@ def admitted(gate: AdmissionGate, address: str, count: int = 100) -> list[Connec
     return [place for _ in range(count) if (place := gate.admit(address)) is not None]
 
 
-def test_neither_one_address_nor_all_strangers_together_get_every_place(gate: AdmissionGate) -> None:
+def test_neither_one_address_nor_all_strangers_together_get_every_connection(gate: AdmissionGate) -> None:
     assert len(admitted(gate, STRANGE)) == STRANGER
     assert len(admitted(gate, OTHER)) == STRANGERS - STRANGER
     assert admitted(gate, THIRD) == []

@@ -42,14 +42,14 @@ async def test_the_end_of_idle_connections_marks_the_context_as_stopping() -> No
     assert context.terminated.is_set()
 
 
-def test_the_settings_that_posd_makes_exist_in_hypercorn() -> None:
+def test_every_setting_that_posd_uses_exists_in_hypercorn() -> None:
     given, plain = made().config, Config()
     changed = {name for name in vars(given) if getattr(given, name) != getattr(plain, name)}
     assert changed == {"errorlog", "include_server_header", "keep_alive_timeout"}
     assert given.read_timeout is None  # posd sets only the idle time
 
 
-def test_one_module_of_the_server_knows_hypercorn_and_others_only_its_types() -> None:
+def test_only_one_module_imports_hypercorn_for_more_than_its_types() -> None:
     found = {
         path.stem
         for path in POSD.rglob("*.py")

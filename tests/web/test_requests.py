@@ -299,7 +299,7 @@ def plainly(events: list[Event]) -> list[object]:
 
 @settings(max_examples=examples(50, 500))
 @given(streams(), st.lists(st.integers(0, 2000), max_size=8))
-def test_any_pieces_give_the_same_events(data: bytes, places: list[int]) -> None:
+def test_bytes_in_any_pieces_give_the_same_events(data: bytes, places: list[int]) -> None:
     assert plainly(read(*cut(data, places))) == plainly(read(data))
 
 
@@ -386,7 +386,7 @@ def h11_meanings(data: bytes) -> list[Meaning]:
 
 @settings(max_examples=examples(70, 700))
 @given(streams())
-def test_h11_reads_the_same(data: bytes) -> None:
+def test_h11_reads_the_same_requests(data: bytes) -> None:
     ours, theirs = meanings(read(data)), h11_meanings(data)
     both = min(len(ours), len(theirs))
     assert ours[:both] == theirs[:both]

@@ -313,7 +313,9 @@ async def test_a_client_that_resumes_too_slowly_gets_the_rest(house: House, monk
     assert found[-1].event == "cut_off"
 
 
-async def test_an_unread_last_batch_is_no_delivered_outcome(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outcome_in_an_unread_last_batch_is_not_delivered(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     counted = house.context.streams.ended
@@ -440,7 +442,7 @@ def test_a_stream_is_sent_only_if_a_client_accepts_it_and_prefers_no_document(ac
         *((f" {word}\r", f"unknown:{word}") for word in sorted(streams.OWN_NAMES)),
     ],
 )
-def test_no_status_can_imitate_an_event_of_posd(status: str, event: str) -> None:
+def test_a_payment_status_cannot_imitate_an_event_name_of_posd(status: str, event: str) -> None:
     assert name(status) == event
 
 

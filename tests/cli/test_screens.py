@@ -116,7 +116,7 @@ def test_the_option_all_reads_page_after_page(line: str, script: list[Answer], q
         ),
     ],
 )
-def test_ctrl_c_ends_a_wait_with_exit_code_4_and_says_what_continues(
+def test_ctrl_c_ends_a_wait_with_code_4_and_says_what_continues(
     line: str, script: list[Answer], words: list[str]
 ) -> None:
     done = posd_interrupted(*shlex.split(line), answers=script).ends(4, *words)

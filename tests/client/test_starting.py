@@ -196,9 +196,7 @@ def test_an_invalid_id_is_refused(tmp_path: Path, identity: str) -> None:
 
 
 @pytest.mark.parametrize("identity", [UUID(int=0), str(UUID(int=2**128 - 1)).upper()], ids=["nil", "max"])
-def test_an_id_that_was_never_set_is_refused_before_anything_is_stored_or_sent(
-    tmp_path: Path, identity: UUID | str
-) -> None:
+def test_an_id_never_set_is_refused_before_a_call_is_stored_or_sent(tmp_path: Path, identity: UUID | str) -> None:
     kept: list[object] = []
     calls: list[Callable[[Posd], object]] = [
         lambda client: client.charge(identity, 5),

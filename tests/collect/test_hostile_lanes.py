@@ -96,9 +96,7 @@ def interleaved(random: Random, lanes: Sequence[LaneLife]) -> list[dict[str, Any
     ("seed", "count", "at_once"),
     [(1, 160, 40), pytest.param(2, 10_000, 50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
-async def test_hostile_lanes_change_no_data_of_honest_lanes(
-    tmp_path: Path, seed: int, count: int, at_once: int
-) -> None:
+async def test_hostile_lanes_change_no_honest_data(tmp_path: Path, seed: int, count: int, at_once: int) -> None:
     random = Random(seed)
     lanes = [life(seed + number, f"good-{number}") for number in range(3)]
     honest = interleaved(random, lanes)

@@ -529,7 +529,7 @@ async def test_tables_of_another_version_are_not_changed(store: CollectorStore) 
         ([("a", "b"), ("b", "a")], ["a", "b"]),
     ],
 )
-async def test_the_databases_of_a_lane_are_listed_in_their_order(
+async def test_the_databases_of_a_lane_are_in_their_order(
     known: list[tuple[str, str | None]], wanted: list[str]
 ) -> None:
     assert in_order(known) == wanted

@@ -49,9 +49,7 @@ def naming(original: Operation, way: str) -> dict[str, str]:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("_race", range(RACES))
 @pytest.mark.parametrize("kind", DONE_TO)
-async def test_of_many_simultaneous_tills_only_one_succeeds(
-    shop: Shop, counters: list[Operation], kind: str, _race: int
-) -> None:
+async def test_only_one_of_many_tills_succeeds(shop: Shop, counters: list[Operation], kind: str, _race: int) -> None:
     original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
     tills = [operation(shop, kind, counter) for counter in counters]
     shop.terminal.start = taking
@@ -74,9 +72,7 @@ async def test_of_many_simultaneous_tills_only_one_succeeds(
 # The sale
 
 
-async def test_a_conflict_in_the_chain_is_reported_before_a_conflict_of_the_sale(
-    shop: Shop, counters: list[Operation]
-) -> None:
+async def test_a_conflict_in_the_chain_precedes_a_conflict_of_the_sale(shop: Shop, counters: list[Operation]) -> None:
     """An unrelated open payment of the sale blocks a step of the chain. `repeat` permits the step."""
     sale, (here, there) = f"till-3/{uuid4()}", counters[:2]
     charge = await (await operation(shop, "charge", here).begin(sale=sale)).finish()

@@ -71,9 +71,7 @@ async def test_watchdog_notifications_have_the_status_as_text(home: Path, termin
         assert await posd.stop() == 0
 
 
-async def test_no_watchdog_ping_is_sent_while_the_disk_blocks_the_writer(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_watchdog_ping_is_sent_while_the_disk_blocks(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
     with manager(home) as heard:
         monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
@@ -128,9 +126,7 @@ def test_the_watchdog_interval_sets_the_pause_of_notifications(
 
 
 @pytest.mark.parametrize("times", named_quick((1, 4), (1,)))
-async def test_no_call_fails_during_restarts_if_systemd_holds_the_socket(
-    home: Path, terminal: ScriptedTerminal, times: int
-) -> None:
+async def test_restarts_on_a_systemd_socket_fail_no_call(home: Path, terminal: ScriptedTerminal, times: int) -> None:
     """Tills call without a pause. Each call uses a new connection. A till gets a response, or gets an error and repeats
     the call."""
     answers: dict[int, int] = {}

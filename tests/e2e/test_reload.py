@@ -56,7 +56,7 @@ async def canceled(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> N
         assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
 
 
-async def test_a_reload_adds_and_removes_terminals(
+async def test_a_reload_can_change_the_terminals(
     posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     line = await reloaded(posd, terminal.toml + other.toml)
@@ -209,9 +209,7 @@ async def test_a_wrong_configuration_is_refused_and_the_old_configuration_stays(
     assert len(terminal.requests) == 1
 
 
-async def test_a_new_database_path_changes_no_certificate_before_the_restart(
-    posd: Daemon, terminal: ScriptedTerminal
-) -> None:
+async def test_a_new_database_path_does_not_change_the_certificate(posd: Daemon, terminal: ScriptedTerminal) -> None:
     """A change of `database.path` needs a restart. Before the restart posd does not use the CA beside the new path."""
     identity, _ = await charge(posd)
     issue.init(posd.directory / "other" / "tls", names=["localhost"], addresses=["127.0.0.1"])

@@ -339,7 +339,7 @@ async def test_a_stop_finishes_requests_in_progress_and_refuses_others(
 
 @pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
-async def test_an_internal_fault_gives_500_and_loses_nothing(
+async def test_an_internal_fault_is_a_500_and_loses_nothing(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201

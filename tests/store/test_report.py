@@ -201,9 +201,7 @@ def one(shop: Book, number: int = 1) -> ReportPayment:
         ({"authorized": D("11.24"), "result": "declined"}, False),
     ],
 )
-def test_an_amount_that_differs_from_the_requested_amount_is_reported(
-    shop: Book, payment: dict[str, Any], differs: bool
-) -> None:
+def test_a_difference_from_the_requested_amount_is_reported(shop: Book, payment: dict[str, Any], differs: bool) -> None:
     shop.put(9, NOON, amount=ASKED, authorized=D("12.00"))
     shop.put(1, NOON, **({"amount": ASKED} | payment))
     assert one(shop).differs == differs

@@ -267,9 +267,7 @@ class FailingCommit(sqlite3.Connection):
         (sqlite3.SQLITE_CORRUPT, CommitUncertain, True),
     ],
 )
-def test_after_a_failed_commit_the_connection_is_kept_only_if_certain(
-    tmp_path: Path, code: int, kind: type, reopen: bool
-) -> None:
+def test_a_connection_with_an_uncertain_commit_is_reopened(tmp_path: Path, code: int, kind: type, reopen: bool) -> None:
     db = sqlite3.connect(tmp_path / "x.db", isolation_level=None, factory=FailingCommit)
     db.execute("CREATE TABLE t (a)")
     db.code = code  # type: ignore[attr-defined]

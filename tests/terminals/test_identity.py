@@ -320,7 +320,7 @@ async def test_a_terminal_that_proves_its_identity_may_move_during_a_payment(
             assert (other.requests, other.searches) == ([], [])
 
 
-async def test_a_configured_address_of_another_terminal_is_not_used_again(
+async def test_the_configured_address_of_another_terminal_is_not_used(
     home: Path, devices: Devices, serial: str
 ) -> None:
     right, _ = devices

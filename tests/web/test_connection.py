@@ -428,9 +428,7 @@ async def test_nothing_follows_the_last_response(house: House) -> None:
 
 
 @pytest.mark.parametrize("sent", [request("/b", b"abc"), request("/b", b"abc")[:-1]], ids=["whole", "half"])
-async def test_a_request_is_processed_even_if_its_client_left_before_its_turn(
-    house: House, client: Client, sent: bytes
-) -> None:
+async def test_a_request_is_processed_even_if_its_client_has_left(house: House, client: Client, sent: bytes) -> None:
     client.send(request("/wait") + sent)
     await house.hears(("/wait", b""))
     (transport,) = house.listener._connections.values()

@@ -313,9 +313,7 @@ async def test_a_client_that_resumes_too_slowly_gets_the_rest(house: House, monk
     assert found[-1].event == "cut_off"
 
 
-async def test_an_outcome_in_an_unread_last_batch_is_not_delivered(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_outcome_in_an_unread_batch_is_not_delivered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     counted = house.context.streams.ended

@@ -171,7 +171,7 @@ def test_posd_imports_nothing_that_the_package_omits() -> None:
         assert not left_out.search(path.read_text()), path
 
 
-def test_the_build_day_of_this_version_is_not_before_the_last_one_in_the_changelog() -> None:
+def test_the_build_day_is_not_before_the_newest_day_of_the_changelog() -> None:
     """posd distrusts a clock that is before the build day, so the build day must not be in the future."""
     text = (ROOT / "CHANGELOG.md").read_text()
     named = [date.fromisoformat(day) for day in re.findall(r"^## .*(\d{4}-\d\d-\d\d)$", text, re.MULTILINE)]

@@ -430,7 +430,7 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
     )
 
 
-def test_a_name_outside_the_limits_of_the_ca_is_refused_if_configured_and_otherwise_omitted(
+def test_only_a_configured_name_outside_the_limits_of_the_ca_is_an_error(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SubjectError, match=r"may not certify new\.example, 8\.8\.8\.8.*--force"):

@@ -34,7 +34,7 @@ def test_each_scenario_is_described_in_sentences(name: str) -> None:
 
 
 @every("name", payments())
-def test_each_scenario_states_the_tills_result_in_words_of_the_local_api(name: str) -> None:
+def test_each_scenario_states_the_result_as_the_local_api_names_it(name: str) -> None:
     expect = expect_of(payments()[name])
     assert (expect.result in set(Result)) == (expect.phase == Phase.FINAL)
     assert (expect.evidence in set(EvidenceKind)) == (expect.phase == Phase.FINAL)

@@ -83,9 +83,7 @@ async def test_a_start_is_sent_once_and_an_abort_only_if_the_till_asks(playing: 
     assert len(of("abort")) == sent
 
 
-async def test_a_scenario_without_an_amount_is_chosen_by_metadata_or_an_option(
-    playing: Playing,
-) -> None:
+async def test_a_scenario_without_an_amount_is_chosen_by_metadata_or_an_option(playing: Playing) -> None:
     for name, task in playing.items():
         scenario = payments()[name]
         way = "amount" if scenario.amount else "option" if scenario.out_of_reach else "metadata"

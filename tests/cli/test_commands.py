@@ -39,7 +39,7 @@ def test_an_approved_charge_shows_its_events_and_reference_and_exits_0(shop: Sho
     assert "approved" in done.lines
 
 
-def test_the_command_shown_after_a_re_auth_captures_the_newest_reference(shop: Shop) -> None:
+def test_after_a_re_authorization_the_shown_command_captures_the_newest_reference(shop: Shop) -> None:
     done = shop.run("reauth", shop.approved("preauth", "10"), "11")
     assert done.labels["result"] == "The reservation was changed; nothing is charged before it is captured."
     [typed] = [line for line in done.lines if line.startswith("posd capture ")]
@@ -59,7 +59,7 @@ def test_a_charge_survives_a_restart_of_the_daemon(shop: Shop) -> None:
     assert "canceled" in stdout.splitlines()
 
 
-def test_list_shows_payments_of_a_result_and_their_totals(shop: Shop) -> None:
+def test_list_shows_the_payments_with_a_result_and_their_totals(shop: Shop) -> None:
     since = ("list", "--since", datetime.now(UTC).isoformat())
     for arguments in (("5",), ("7.5", "--tip", "1"), ("6", "--metadata", "scenario=decline")):
         shop.run("charge", *arguments)

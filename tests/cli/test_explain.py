@@ -243,9 +243,7 @@ def test_each_text_fits_the_type_of_the_payment(kind: str | None) -> None:
 
 
 @every("kind", KINDS, ids=str)
-def test_only_an_approval_means_done_and_the_bank_may_still_have_charged_otherwise(
-    kind: str | None,
-) -> None:
+def test_only_an_approval_means_done_and_an_unclear_end_is_not_denied(kind: str | None) -> None:
     approved = operation(kind).approved
     for result in Result:
         words = meaning(ended(kind, result))[1]

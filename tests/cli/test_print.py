@@ -42,7 +42,7 @@ def printed(tmp_path: Path, content: bytes, *arguments: str, config: str = "") -
         (b"12.50", b'{"text":"12.50"}'),
     ],
 )
-def test_a_text_becomes_a_document_and_an_object_is_sent_unchanged(
+def test_text_is_sent_as_a_document_and_an_object_is_sent_unchanged(
     tmp_path: Path, content: bytes, document: bytes
 ) -> None:
     [call] = printed(tmp_path, content, "--id", JOB).ends(0).calls
@@ -60,7 +60,7 @@ def test_the_typed_values_are_sent_under_a_new_id_that_is_shown_first(tmp_path: 
     assert (uuid.UUID(chosen).version, done.lines[0]) == (4, f"print job {chosen}")
 
 
-def test_the_configuration_decides_the_document_of_a_text(tmp_path: Path) -> None:
+def test_the_configuration_decides_how_text_becomes_a_document(tmp_path: Path) -> None:
     commands = 'document_member = ""\ntext_member = "commands"'
     as_commands = b'{"commands":[{"type":"text","text":"x\\n"}]}'
     for given, document in ((commands, as_commands), ('text_member = "t"', b'{"t":"x"}')):

@@ -61,7 +61,7 @@ def test_an_unknown_or_too_short_beginning_is_refused(shop: Shop) -> None:
     shop.run("show", "receipt-none").ends(1, "no payment or print job has an id that begins with receipt-none")
 
 
-def test_a_decision_applies_to_the_found_payment_and_names_it(shop: Shop) -> None:
+def test_a_decision_applies_to_the_found_payment_and_names_the_payment(shop: Shop) -> None:
     signed = ("--operator", "Ana", "--note", "tried", "--yes")
     for command in (("release", "7f3cf"), ("resolve", "7f3cf", "declined"), ("acknowledge", "7f3cf", "gap")):
         # the payment has ended, or has no such attention

@@ -183,7 +183,7 @@ def test_a_refused_print_job_is_shown_with_the_daemons_text() -> None:
         check(f"print {FILE_TO_PRINT}", [refusal], code, "posd: a text of posd", as_json=True)
 
 
-def test_metrics_are_printed_verbatim_and_other_content_is_reported() -> None:
+def test_metrics_are_printed_verbatim_and_any_other_content_is_an_error() -> None:
     metrics = "# HELP posd_x X.\n# TYPE posd_x gauge\nposd_x 1\n"
     done = asked([Answer(200, metrics.encode(), "text/plain; version=0.0.4; charset=utf-8")], "metrics")
     assert (done.returncode, done.stdout, done.calls[0].path) == (0, metrics, "/metrics")

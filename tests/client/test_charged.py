@@ -111,7 +111,7 @@ async def test_without_a_fault_each_payment_has_its_result(till: Till, client: C
     assert till.store.open_payments() == []
 
 
-async def test_a_payment_lost_by_a_restore_is_left_to_a_person_even_after_the_restore_is_confirmed(
+async def test_even_after_a_confirmed_restore_a_lost_payment_needs_a_person(
     till: Till, client: Client, tmp_path: Path
 ) -> None:
     daemon = till.daemon

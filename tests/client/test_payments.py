@@ -93,7 +93,7 @@ async def test_abort_is_a_request(client: Client, payment: Payment) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_wait_for_the_outcome_reports_each_text_once(client: Client, payment: Payment) -> None:
+async def test_a_wait_for_the_outcome_reports_each_text_only_once(client: Client, payment: Payment) -> None:
     shown: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     async with client(payment.shop.daemon.till_socket) as till:

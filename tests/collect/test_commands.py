@@ -302,7 +302,7 @@ async def test_tables_that_miss_the_effect_of_a_type_are_not_used(store: Collect
     await check_vectors(store)
 
 
-async def test_a_lane_with_thousands_of_tips_of_one_payment_does_not_hold_up_the_totals(store: CollectorStore) -> None:
+async def test_thousands_of_tips_of_one_payment_do_not_delay_the_totals(store: CollectorStore) -> None:
     """The totals of all lanes are one query."""
     row = {"type": "charge", "result": "approved", "amount": 1, "authorized_amount": 1, "of": None, "reversal": None}
     async with store.connection.cursor() as cursor:

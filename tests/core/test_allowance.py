@@ -45,7 +45,7 @@ def test_no_key_gets_more_than_its_allowance_and_what_it_returned(steps: list, r
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS), max_size=40), st.integers(1, 10))
-def test_a_returned_amount_frees_exactly_this_amount_and_the_key_is_removed(steps: list, room: int) -> None:
+def test_an_amount_given_back_is_free_again_and_its_key_is_removed(steps: list, room: int) -> None:
     allowance = Allowance(room)
     held = [(key, amount) for key, amount in steps if allowance.try_take(key, amount)]
     for key in "ab":

@@ -76,7 +76,7 @@ def test_the_fault_of_an_unknown_member_names_the_setting_that_permits_it() -> N
     assert tax.message.count("extra_taxes") == 1, "`extra_taxes` is not a tax itself"
 
 
-def test_an_event_without_raw_response_authorizes_nothing() -> None:
+def test_an_event_without_a_raw_response_has_no_authorized_amount() -> None:
     event = read(content("CARD_PRESENTED", ""))
     assert event.raw_response is None
     assert authorized(starting(), event) is None

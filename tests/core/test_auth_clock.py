@@ -56,7 +56,7 @@ def test_a_refused_call_names_the_clock_only_if_it_differs(status: int, seconds:
     assert bool(said) == bool(words)
 
 
-def test_one_second_is_too_much_if_the_terminal_accepts_none() -> None:
+def test_one_second_of_difference_is_too_much_if_the_terminal_accepts_none() -> None:
     assert "1 s ahead of" in clock_remark(401, 1, 0)
 
 

@@ -46,7 +46,7 @@ def seen(*proven: Part, profile: str = NOW) -> Commission:
     return Commission("SN-1", "2026-11-20T10:42:00.000Z", "Ana", "new", None, proven, profile)
 
 
-def test_a_row_is_confirmed_by_the_configuration_or_by_a_commissioning_with_the_present_profile() -> None:
+def test_a_row_is_confirmed_by_the_configuration_or_by_commissioning_its_profile() -> None:
     sets = [(), (Part.ABORT,), (Part.SEARCH,), (Part.ABORT, Part.SEARCH), tuple(set(Part) - {Part.ABORT, Part.SEARCH})]
     for operation, confirmed, proven, profile in product(("abort", "search"), (False, True), sets, (NOW, "another")):
         row = replace(LOCAL[operation], confirmed=confirmed)
@@ -85,7 +85,7 @@ def test_each_setting_that_the_proof_depends_on_changes_the_profile_version(
     assert profile_version(terminal, table) != NOW
 
 
-def test_the_settings_of_a_scheme_count_only_if_it_is_used() -> None:
+def test_the_settings_of_a_signature_scheme_count_only_while_in_use() -> None:
     other = replace(TERMINAL.hash_encrypt, key_separator="_")
     signing = replace(TERMINAL, auth="hash-encrypt")
     assert profile_version(replace(TERMINAL, hash_encrypt=other), LOCAL) == NOW

@@ -66,7 +66,7 @@ def test_a_search_is_proven_by_a_hit_and_a_none_unless_it_missed_a_payment() -> 
         assert ("search" in proven(seen)) == expected, seen
 
 
-def test_abort_is_proven_by_an_accepted_abort_and_a_canceled_payment_without_other_replies() -> None:
+def test_abort_is_proven_if_every_aborted_payment_was_canceled() -> None:
     ends = [
         CANCELED._replace(status=status, abort=answer)
         for status, answer in product(STATUSES, [None, *map(str, AbortAnswer)])
@@ -108,7 +108,7 @@ def test_start_and_callback_are_proven_if_each_payment_proves_them() -> None:
         assert ("callback" in found) == (one[1] and two[1])
 
 
-def test_the_signature_is_proven_if_it_is_expected_and_each_end_came_by_a_callback() -> None:
+def test_a_required_signature_is_proven_if_each_end_came_by_a_callback() -> None:
     """A callback without a valid signature is refused, so it is not an event of the payment."""
     unsigned = NONE | {"webhook_signature": ""}
     for unknown, back in product((None, unsigned, NONE), (False, True)):

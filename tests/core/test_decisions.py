@@ -101,7 +101,7 @@ def test_an_approval_has_the_data_that_a_till_needs() -> None:
     assert next_step(after, NOW, GRACE) is NextStep.DONE
 
 
-def test_the_reading_type_comes_from_its_event() -> None:
+def test_the_reading_type_of_a_card_comes_from_its_event() -> None:
     canceled = along(starting(), (ACK, None), (CARD, ACK), (CANCELED, CARD))
     assert (canceled.reading_type, there(canceled.outcome).reading_type) == ("CONTACTLESS", "CONTACTLESS")
 
@@ -119,7 +119,7 @@ def test_the_reading_type_comes_from_its_event() -> None:
         ({}, 0, False),
     ],
 )
-def test_an_authorized_amount_that_differs_from_the_requested_one_is_shown(
+def test_an_authorized_amount_that_differs_from_the_requested_amount_is_shown(
     authorized: object, tip: int, differs: bool
 ) -> None:
     response = {"transaction_reference": "r", "authorized_amount": authorized}

@@ -84,7 +84,7 @@ def test_an_event_that_skips_states_marks_a_gap() -> None:
     assert (first.gap, jump.gap, jump.illegal) == (False, True, False)
 
 
-def test_an_event_that_skips_states_but_names_the_last_state_is_illegal_and_no_gap() -> None:
+def test_a_jump_from_the_last_state_is_illegal_but_marks_no_gap() -> None:
     jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL", "TERMINAL_ACKNOWLEDGED"))[-1]
     assert (jump.illegal, jump.gap) == (True, False)
 

@@ -45,7 +45,7 @@ def test_each_unmet_condition_is_named_and_alone_keeps_the_payment_in_doubt() ->
         assert not concluded(facts, COMPLETE)
 
 
-def test_not_started_is_concluded_exactly_if_nothing_is_missing_and_both_rounds_are_complete() -> None:
+def test_not_started_is_concluded_exactly_if_every_condition_holds() -> None:
     for facts, rounds in product(EVERY, ROUNDS):
         assert concluded(facts, rounds) == (missing(facts) == () and rounds.complete)
         assert [item.code for item in explained(facts, TOLD)] == list(missing(facts))

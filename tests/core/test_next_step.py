@@ -158,7 +158,7 @@ def test_an_unusable_message_may_be_the_final_event(
         ((acknowledged, not_found, ack, card, asked, approval), WEEK, DONE),
     ],
 )
-def test_a_terminal_that_reports_nothing_for_longer_than_a_customer_waits_needs_an_operator(
+def test_a_terminal_that_is_silent_too_long_needs_an_operator(
     inputs: tuple[Input, ...], later: timedelta, step: NextStep
 ) -> None:
     assert next_step(after(*inputs), NOW + later, GRACE) is step

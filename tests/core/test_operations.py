@@ -29,9 +29,7 @@ def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
 
 
 @pytest.mark.parametrize("kind", OperationType)
-def test_every_type_of_operation_is_known_in_every_place(
-    kind: OperationType,
-) -> None:
+def test_every_type_of_operation_is_known_in_every_place(kind: OperationType) -> None:
     """The vectors test posd and head office's SQL, which would omit an unknown type without an error."""
     method = kind.replace("-", "_")
     assert hasattr(Posd, method)

@@ -183,7 +183,7 @@ def test_a_webhook_with_the_same_job_and_status_is_a_repeat() -> None:
     assert not repeats(by_poll, first.body, [], NOW), "the first webhook is stored, although a poll was faster"
 
 
-def test_different_webhooks_are_stored_up_to_a_limit_and_the_end_is_always_stored() -> None:
+def test_webhooks_are_stored_up_to_a_limit_but_the_end_is_always_stored() -> None:
     job = active()
     taken = [called(f"STATE {number}").body for number in range(MAX_CALLBACKS)]
     assert repeats(job, called("STATE 100").body, taken, NOW)

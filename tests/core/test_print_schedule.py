@@ -58,7 +58,7 @@ def test_acceptance_restarts_the_schedule_once() -> None:
     assert schedule.accepted(plan, LIMITS, 200) is plan
 
 
-def test_after_a_restart_a_job_is_polled_at_once_and_its_time_without_an_end_continues() -> None:
+def test_after_a_restart_a_job_is_polled_at_once_and_its_age_continues() -> None:
     plan = schedule.adopt(True, 100, False, LIMITS, 7)
     assert (plan.poll_at, plan.stuck_at) == (7, 207)
     assert schedule.adopt(True, 1e9, False, LIMITS, 7).stuck_at == 7

@@ -150,7 +150,7 @@ def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None
     ("name", "meant"),
     [("ammount", "amount"), ("Sale", "sale"), ("reference", "transaction_reference"), ("additonal", "additional")],
 )
-def test_an_unknown_member_is_reported_with_the_nearest_known_one(name: str, meant: str) -> None:
+def test_an_unknown_member_is_reported_with_the_nearest_known_member(name: str, meant: str) -> None:
     assert f"did you mean {meant}?" in faults({"amount": AMOUNT, name: 1})[f"/{name}"]
 
 

@@ -28,7 +28,7 @@ def made(state: str, number: int = 1, **fields: object) -> Transaction:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_an_ended_payment_is_removed_and_an_open_one_stays(state: str) -> None:
+def test_an_ended_payment_is_removed_and_an_open_payment_stays(state: str) -> None:
     assert keeps(made(state), LATER) is (None if state in ENDED else RetentionReason.OPEN)
 
 

@@ -152,7 +152,7 @@ def test_a_request_from_the_future_is_not_reported() -> None:
     assert unlikely(transaction, approval(), USD, NOW) is None
 
 
-def test_all_unlikely_values_are_reported_in_one_attention_and_nothing_else_changes() -> None:
+def test_all_unlikely_values_are_one_attention_and_change_no_outcome() -> None:
     event = approval("0.01", currency="COP", kind="VOID", at="2020-01-01T00:00:00Z")
     after, _ = advance(asked(), event, seen=RepeatedEvent.NEW, now=NOW)
     assert [item.code for item in after.attention if item.code is AttentionCode.AMOUNT_DIFFERS]

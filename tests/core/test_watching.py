@@ -248,7 +248,7 @@ def test_an_open_payment_always_has_a_planned_action(
         assert after is None or due(after, limits) is not None
 
 
-def test_a_resolved_payment_is_searched_for_at_once_and_then_more_and_more_rarely_for_an_hour() -> None:
+def test_a_resolved_payment_is_searched_for_in_growing_pauses_for_an_hour() -> None:
     item = closed("SN-1", 100.0)
     assert (item.phase, item.until, due(item, LIMITS)) == (Phase.FINAL, 100.0 + CLOSED_SECONDS, 100.0)
     pauses = []

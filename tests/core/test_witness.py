@@ -58,7 +58,7 @@ def test_an_empty_file_has_no_lines() -> None:
         (checked(b'["end",3,"unknown","approved"]'), 0),
     ],
 )
-def test_an_unreadable_line_does_not_affect_others(line: bytes, unreadable: int) -> None:
+def test_an_unreadable_line_does_not_affect_other_lines(line: bytes, unreadable: int) -> None:
     found = witness.read(whole("first", 7, [A]) + line + witness.start_line(9, B))
     assert (found.seq, len(found.started), found.unreadable, found.torn) == (9, 2, unreadable, False)
 

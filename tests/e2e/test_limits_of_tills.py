@@ -47,7 +47,7 @@ async def answered(connections: list[Any]) -> list[tuple[int, Any]]:
     return found
 
 
-async def test_a_till_that_uses_all_its_connections_does_not_affect_others(shop: Shop) -> None:
+async def test_a_till_that_uses_all_its_connections_does_not_affect_other_tills(shop: Shop) -> None:
     posd = shop.daemon
     assert posd.process is not None
     before, line = descriptors(posd.pid), len(posd.lines)

@@ -172,7 +172,9 @@ async def test_each_problem_has_its_exact_form(shop: Shop, known: str, row: tupl
         ("/transactions?zzzz=x", None),
     ],
 )
-async def test_an_unknown_parameter_is_reported_with_the_nearest_one(shop: Shop, query: str, meant: str | None) -> None:
+async def test_an_unknown_parameter_is_reported_with_the_nearest_parameter(
+    shop: Shop, query: str, meant: str | None
+) -> None:
     (error,) = assert_problem(await shop.daemon.call("GET", query), 422, "invalid_request")["errors"]
     assert (f"did you mean {meant}?" in error["message"]) == (meant is not None)
     assert ("did you mean" in error["message"]) == (meant is not None)

@@ -10,7 +10,7 @@ from tests.e2e.test_metrics import families, scrape, value
 from tests.rig.daemon import Daemon, running
 
 
-async def test_the_metrics_have_the_certificate_and_the_terminals_that_refuse_it(posd: Daemon) -> None:
+async def test_the_metrics_show_the_certificate_and_its_refusals(posd: Daemon) -> None:
     for socket in (posd.till_socket, posd.admin_socket):
         answer = await scrape(socket)
         assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")

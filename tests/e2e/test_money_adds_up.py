@@ -50,7 +50,7 @@ async def test_an_amount_has_at_most_the_digits_of_the_configuration(home: Path)
         assert (await fits.put(amount={"subtotal_iva0": "5.10"})).status == 201
 
 
-async def test_by_default_the_currency_of_the_terminals_approvals_counts_even_after_a_restart(home: Path) -> None:
+async def test_without_a_setting_the_currency_of_approvals_counts_even_after_a_restart(home: Path) -> None:
     async with open_shop(home) as own:
         again = own.payment()
         again.serial = (await approved_in(own, currency="JPY")).serial

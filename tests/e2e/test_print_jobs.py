@@ -67,7 +67,7 @@ async def test_a_job_that_is_not_recorded_yet_is_not_reported(printer: Printer) 
         item.hang_up()
 
 
-async def test_a_repeated_call_prints_nothing_and_a_different_one_is_refused(printer: Printer) -> None:
+async def test_a_repeated_call_prints_nothing_and_a_different_call_is_refused(printer: Printer) -> None:
     job = await printer.job().started(external_reference="t7")
     before = everything(printer.daemon)
     again = await job.put(external_reference="t7", terminal="SN-TEST", document=dict(reversed(RECEIPT.items())))
@@ -268,7 +268,7 @@ async def test_after_a_failed_connection_the_waiting_jobs_are_not_tried_one_by_o
     assert [len(job.requests) for job in behind] == [0] * 5
 
 
-async def test_with_two_terminals_a_job_must_name_its_terminal_and_an_offline_terminal_is_refused(
+async def test_with_two_terminals_a_job_must_name_a_reachable_terminal(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with TemporaryDirectory(prefix="posd-") as directory:

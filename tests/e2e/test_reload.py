@@ -220,7 +220,9 @@ async def test_a_new_database_path_does_not_change_the_certificate(posd: Daemon,
     await canceled(posd, terminal, identity)  # the payment's terminal trusts only the first CA
 
 
-async def test_a_refused_configuration_is_shown_until_one_is_accepted(posd: Daemon, terminal: ScriptedTerminal) -> None:
+async def test_a_refused_configuration_is_shown_until_a_good_one_is_loaded(
+    posd: Daemon, terminal: ScriptedTerminal
+) -> None:
     async def shown() -> tuple[dict[str, str], bool]:
         health = (await posd.call("GET", "/health")).json["checks"]["configuration"]
         metrics = await posd.metrics()

@@ -313,7 +313,7 @@ async def test_a_terminal_removed_from_the_fleet_may_end_its_open_transaction(
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_a_stop_finishes_requests_in_progress_and_refuses_others(
+async def test_a_stop_finishes_current_requests_and_refuses_new_requests(
     posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
     assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201

@@ -176,7 +176,7 @@ async def test_another_request_under_the_same_id_is_refused(shop: Shop) -> None:
     assert len(payment.requests) == 1
 
 
-async def test_of_two_simultaneous_payments_on_one_terminal_one_is_refused(shop: Shop) -> None:
+async def test_only_one_of_two_simultaneous_payments_on_a_terminal_starts(shop: Shop) -> None:
     one = shop.payment()
     two = Payment(shop, str(uuid4()), one.serial)
     shop.terminal.start = acknowledging(one.serial)
@@ -249,7 +249,7 @@ async def test_a_call_about_an_unrecorded_start_waits_for_its_record(shop: Shop,
     await payment.end()
 
 
-async def test_a_call_about_a_refused_start_says_that_it_never_started(shop: Shop) -> None:
+async def test_a_call_about_a_refused_start_says_that_the_payment_never_started(shop: Shop) -> None:
     payment = shop.payment()
     with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")  # posd gives up the commit of the intent

@@ -117,7 +117,7 @@ async def test_posd_uses_a_network_that_appears_long_after_the_start() -> None:
 
 @pytest.mark.usefixtures("avahi")
 @pytest.mark.parametrize("first", ["the real one first", "the false one first"])
-async def test_of_two_devices_that_announce_one_serial_posd_calls_the_device_that_proves_the_serial(first: str) -> None:
+async def test_of_two_devices_with_one_announced_serial_the_proven_device_is_called(first: str) -> None:
     async with open_street() as street:
         false = issue.init(street.home / "false", names=["terminal.local"], addresses=[OTHER])
         machines = {

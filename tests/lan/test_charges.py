@@ -30,7 +30,7 @@ async def test_a_terminal_announces_itself_and_withdraws_the_announcement() -> N
 
 
 @pytest.mark.usefixtures("avahi")
-async def test_a_terminal_announced_by_avahi_is_found_on_a_machine_where_avahi_holds_the_mdns_port() -> None:
+async def test_a_terminal_is_found_while_avahi_holds_the_mdns_port() -> None:
     async with open_street(start=False) as street:
         await street.avahi(street.pos)
         await street.daemon.start()

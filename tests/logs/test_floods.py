@@ -151,7 +151,7 @@ logs.floods.tell()
     assert lines[2]["kind"] == "a.flood"
 
 
-async def test_strangers_cause_one_line_and_a_number_at_the_end(
+async def test_refusals_of_strangers_are_one_line_and_one_total(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
 ) -> None:

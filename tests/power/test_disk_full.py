@@ -190,9 +190,7 @@ async def test_an_event_on_a_full_disk_is_sent_again_and_the_till_keeps_waiting(
     assert await till == "approved"
 
 
-async def test_after_a_kill_on_a_full_disk_posd_starts_when_there_is_space_and_knows_the_sent_payments(
-    shop: Shop,
-) -> None:
+async def test_a_kill_on_a_full_disk_loses_no_sent_payment(shop: Shop) -> None:
     street, identity = shop.street, str(uuid4())
     street.scripts["SN-0"] = holding = Held(acknowledging("SN-0"))
     starting = asyncio.create_task(street.put(identity, "SN-0"))
@@ -211,7 +209,7 @@ async def test_after_a_kill_on_a_full_disk_posd_starts_when_there_is_space_and_k
     assert (await street.posd.transaction(identity))["phase"] == "in_doubt"
 
 
-async def test_after_a_kill_on_a_full_disk_with_nothing_to_record_posd_starts_and_replies(shop: Shop) -> None:
+async def test_after_a_kill_on_a_full_disk_posd_starts_if_nothing_is_to_be_recorded(shop: Shop) -> None:
     street, refused = shop.street, str(uuid4())
     known = await street.started("SN-0")
     shop.disk.fill()

@@ -73,7 +73,7 @@ async def test_the_relay_continues_after_a_kill_and_a_restart_of_posd(own: Shop,
         assert await relay.stop() == 0
 
 
-async def test_a_restored_backup_is_another_database_that_names_the_previous_one(own: Shop, tmp_path: Path) -> None:
+async def test_a_restored_backup_is_a_new_database_that_names_the_previous_database(own: Shop, tmp_path: Path) -> None:
     """The backup has unsent changes of the old feed. The relay sends these changes under the old database_id. The other
     changes are in the new feed.
     """

@@ -260,7 +260,7 @@ BODIES = (
 
 
 @pytest.mark.parametrize("body", BODIES, ids=json.dumps)
-async def test_a_request_for_the_last_message_returns_no_foreign_one(body: dict[str, Any], office: Office) -> None:
+async def test_a_request_for_the_last_message_returns_no_foreign_message(body: dict[str, Any], office: Office) -> None:
     async with office.visit("m1.greedy") as greedy:
         await greedy.publish(OWN)
         answers = await greedy.client.subscribe("_I.m1.greedy.*")

@@ -18,7 +18,7 @@ def files(output: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
-def test_a_second_run_keeps_existing_lanes_and_adds_new_ones(tmp_path: Path) -> None:
+def test_a_second_run_keeps_existing_lanes_and_adds_new_lanes(tmp_path: Path) -> None:
     first = files(made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.b", "m1.a"))
     before = users(tmp_path)
     assert list(before) == ["m1.a", "m1.b"]
@@ -56,7 +56,7 @@ def test_a_lane_is_removed_on_request_and_gets_a_new_password_when_it_returns(tm
     assert users(tmp_path)["m1.a"] != before["m1.a"]
 
 
-def test_passwords_are_in_files_for_one_reader_and_the_server_has_their_hashes(tmp_path: Path) -> None:
+def test_passwords_are_in_private_files_and_the_server_has_only_hashes(tmp_path: Path) -> None:
     made(tmp_path, *SETTINGS, "--server-version", "2.10.27", "m1.a")
     secrets = [tmp_path / "admin.password", tmp_path / "collect.password", tmp_path / "lanes/m1.a/relay.password"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
@@ -67,7 +67,7 @@ def test_passwords_are_in_files_for_one_reader_and_the_server_has_their_hashes(t
 
 
 @pytest.mark.parametrize(("version", "synced"), [("2.9.10", False), ("2.10.0", True), ("nats-server: v2.14.5", True)])
-def test_the_server_syncs_each_message_if_it_can(version: str, synced: bool, tmp_path: Path) -> None:
+def test_the_server_syncs_each_message_if_its_version_can(version: str, synced: bool, tmp_path: Path) -> None:
     made(tmp_path, *SETTINGS, "--server-version", version)
     assert ("sync_interval: always" in (tmp_path / "nats.conf").read_text()) is synced
 

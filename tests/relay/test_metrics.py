@@ -116,7 +116,7 @@ async def test_another_path_is_refused(door: int) -> None:
     assert b"allow: GET\r\n" in await answer(door, b"PUT /metrics HTTP/1.1\r\n\r\n")
 
 
-async def test_a_too_long_or_silent_request_delays_no_other(door: int) -> None:
+async def test_a_too_long_or_silent_request_delays_no_other_request(door: int) -> None:
     assert await answer(door, b"GET /metrics HTTP/1.1\r\nx: " + b"x" * process.MOST_BYTES * 3) == b""
     async with AsyncExitStack() as stack:
         for _ in range(process.MOST_CONNECTIONS - 1):

@@ -74,7 +74,7 @@ async def record(store: Store, at: datetime) -> None:
     await store.write(work)
 
 
-async def test_a_jump_to_another_century_and_a_power_cut_leave_no_trace(machine: Machine) -> None:
+async def test_after_a_wrong_century_and_a_power_cut_the_clock_is_trusted_again(machine: Machine) -> None:
     async with machine.run() as (store, clock):
         await clock.keep()
         machine.pass_by(timedelta(seconds=LOOK_SECONDS))
@@ -128,7 +128,7 @@ async def test_a_clock_that_was_behind_is_known_after_a_kill(machine: Machine) -
 
 
 @pytest.mark.parametrize("by", ["kernel", "kernel at once", "person"])
-async def test_the_times_from_before_a_clock_was_set_ahead_count_as_too_early(machine: Machine, by: str) -> None:
+async def test_times_recorded_before_the_clock_was_set_ahead_count_as_too_early(machine: Machine, by: str) -> None:
     async with machine.run() as (store, clock):
         machine.pass_by(timedelta(hours=1))
         clock.look()
@@ -216,7 +216,7 @@ async def test_a_clock_that_jumps_back_and_forth_does_not_fill_the_disk(machine:
         assert len(await store.read(stretches)) == MOST_STRETCHES
 
 
-def test_the_kernels_status_counts_only_for_its_own_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernels_status_counts_only_for_the_kernels_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = datetime.now(UTC).timestamp()
     assert clocks.kernel_state(now) in Kernel
     # The kernel has no status of another clock. For such a clock the file of systemd-timesyncd counts.

@@ -32,7 +32,7 @@ def use_up(quotas: Quotas, sender: SocketPeer) -> None:
         starts.require(sender, 200_000 + limits.START_BYTES, "cannot print")
 
 
-def test_a_process_that_has_started_too_much_is_refused_and_others_are_not() -> None:
+def test_only_the_process_that_started_too_much_is_refused() -> None:
     clock = Clock()
     quotas = Quotas(clock=clock)
     use_up(quotas, TILL)

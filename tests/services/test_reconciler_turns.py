@@ -83,7 +83,7 @@ class Line:
             await some_turns(5)
 
 
-async def test_a_search_that_becomes_urgent_goes_first_and_others_keep_their_order() -> None:
+async def test_an_urgent_search_goes_first_and_other_searches_keep_their_order() -> None:
     line = Line(2)
     tasks = [line.join(name) for name in "abcdef"]
     await some_turns(5)

@@ -62,9 +62,7 @@ async def test_an_unrecorded_start_is_not_sent_and_the_same_call_works_later(ins
 
 
 @pytest.mark.slow
-async def test_a_reply_that_cannot_be_recorded_is_recorded_later_and_the_till_gets_the_state_on_disk(
-    inside: Inside,
-) -> None:
+async def test_a_reply_that_cannot_be_recorded_now_is_recorded_later(inside: Inside) -> None:
     identity = str(uuid4())
 
     async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +114,7 @@ async def test_a_known_id_is_answered_even_for_an_invalid_call(inside: Inside) -
     assert unknown.value.code == "unsupported_media_type"
 
 
-async def test_a_repeated_call_that_waited_for_the_first_call_is_not_refused_by_the_stop(inside: Inside) -> None:
+async def test_a_stop_does_not_refuse_a_repeated_call_that_waits_for_the_first_call(inside: Inside) -> None:
     identity = str(uuid4())
     arrived, release = asyncio.Event(), asyncio.Event()
 

@@ -221,7 +221,7 @@ def test_a_backup_leaves_room_for_a_week_and_removes_old_backups_first(
             assert len(made) == 1
 
 
-def test_the_room_for_a_week_is_that_of_the_last_week_with_payments(
+def test_the_room_for_a_week_is_measured_in_the_last_week_with_payments(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "SPARE_BYTES", 0)

@@ -95,7 +95,7 @@ def test_a_number_is_not_used_again_after_the_newest_row_was_removed(filled: Fil
     assert changes.newest_number(filled.db, table) > first + 10**6
 
 
-def test_events_from_before_the_upgrade_are_found_and_later_ones_too(tmp_path: Path) -> None:
+def test_events_from_before_and_after_an_upgrade_are_found(tmp_path: Path) -> None:
     """The payment was open at the upgrade."""
     path = tmp_path / "posd.db"
     with filling(path) as filled:

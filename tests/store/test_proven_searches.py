@@ -42,7 +42,7 @@ async def test_a_search_that_found_another_transaction_of_the_terminal_works(sto
     assert not await has_found_another(store, "SN-1", "b", f"{SEARCH} /data"), "another search may behave differently"
 
 
-async def test_two_stored_finds_are_enough_to_prove_a_search_for_any_transaction(store: Store) -> None:
+async def test_two_stored_search_hits_prove_the_search(store: Store) -> None:
     for identity in ("a", "a", "b", "c", "d"):
         await remember(store, "SN-1", identity)
     assert await remembered(store) == [("SN-1", SEARCH, "a", "then"), ("SN-1", SEARCH, "b", "then")]

@@ -340,7 +340,7 @@ def test_many_payments_are_read_in_short_steps(shop: Book) -> None:
     assert len(list(steps)) == 60 // report.STEP
 
 
-async def test_a_payment_that_ends_during_a_report_belongs_to_the_next_one(tmp_path: Path) -> None:
+async def test_a_payment_that_ends_during_a_report_belongs_to_the_next_report(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     began, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()

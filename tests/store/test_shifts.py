@@ -116,7 +116,7 @@ def test_all_shifts_together_give_the_charged_amount(course: list[Any]) -> None:
         assert same(by_rows, counted_now(shop)), "the rows of a shift add up to its total"
 
 
-def test_a_correction_in_another_currency_subtracts_the_old_and_counts_the_new_amount() -> None:
+def test_a_correction_of_the_currency_moves_the_amount_to_the_new_currency() -> None:
     with book() as shop:
         shop.put(1, AT, authorized=D(10))
         close(shop)
@@ -155,7 +155,7 @@ def test_a_shift_counted_while_another_was_closed_is_not_stored() -> None:
         assert [shift.operator for shift in shifts.page(shop.db, None, 9)] == ["Ana"]
 
 
-def test_payments_beyond_the_limit_of_a_shift_belong_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_payments_beyond_the_limit_of_a_shift_belong_to_the_next_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shifts, "MOST", 2)
     with book() as shop:
         for number in range(5):

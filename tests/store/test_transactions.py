@@ -77,9 +77,7 @@ async def test_the_last_payment_of_a_terminal_is_the_last_recorded_for_any_clock
     assert {serial: item.client_transaction_id for serial, item in found.items()} == {"SN-TEST": LAST}
 
 
-async def test_a_change_and_its_history_are_one_commit(
-    store: Store,
-) -> None:
+async def test_a_change_and_its_history_are_one_commit(store: Store) -> None:
     first = starting()
     await store.write(inserting(first))
     assert await store.write(partial(_move, before=first, after=first)) == first

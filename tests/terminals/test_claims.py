@@ -100,9 +100,7 @@ def test_a_terminal_that_moves_is_used_at_its_new_address() -> None:
 
 
 @pytest.mark.parametrize("verdict", [SILENT, REFUSED], ids=lambda verdict: verdict.name)
-def test_the_old_address_is_used_while_only_the_old_address_replies(
-    verdict: CandidateVerdict,
-) -> None:
+def test_the_old_address_is_used_while_only_the_old_address_replies(verdict: CandidateVerdict) -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS)
     made.announce(announced("a", B))
@@ -194,9 +192,7 @@ def test_a_stale_announcement_is_removed_only_if_its_address_cannot_be_reached()
 
 
 @every("order", list(permutations(range(MAX_CLAIMS))), ids=str)
-def test_only_a_few_of_many_announcements_are_kept_and_they_contain_the_right_announcement(
-    order: tuple[int, ...],
-) -> None:
+def test_few_of_many_announcements_are_kept_but_always_the_right_announcement(order: tuple[int, ...]) -> None:
     urls = [f"https://192.0.2.{number + 1}:6869" for number in range(MAX_CLAIMS)]
     made = claims(*(announced(f"n{number}", urls[number]) for number in order))
     judge(made, urls[0], ANSWERS)

@@ -108,7 +108,7 @@ async def test_payments_run_although_discovery_has_no_usable_interface(home: Pat
             assert (health["status"], health["checks"]["discovery"]["status"]) == ("degraded", "degraded")
 
 
-async def test_a_configured_address_is_used_instead_of_an_announced_one(home: Path, network: AsyncZeroconf) -> None:
+async def test_a_configured_address_is_used_instead_of_an_announced_address(home: Path, network: AsyncZeroconf) -> None:
     async with (
         scripted_terminal(home, f"SN-{MARK}-9") as terminal,
         running(home, terminal.toml, discovery=DISCOVERY) as posd,

@@ -207,7 +207,7 @@ def test_a_response_parser_leaves_no_garbage() -> None:
         ("GET", "/x", {"a": "é"}),
     ],
 )
-def test_a_request_that_would_contain_another_is_refused(method: str, target: str, headers: dict[str, str]) -> None:
+def test_a_request_that_hides_a_second_request_is_refused(method: str, target: str, headers: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"line break|visible ASCII|ordinal not in range"):
         request_bytes(method, target, headers, b"{}")
 

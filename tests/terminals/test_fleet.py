@@ -121,7 +121,7 @@ async def test_a_single_address_is_not_probed_before_a_call(fleet: Fleet, right:
     assert shown(fleet)["reachable"] is None
 
 
-async def test_of_several_addresses_a_call_goes_to_one_that_replies(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_a_call_goes_to_an_address_that_replies(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
     assert fleet.of(SERIAL).addresses.base_url == f"https://127.0.0.99:{port_of(right)}"
     address = await fleet.of(SERIAL).choose()
@@ -138,7 +138,7 @@ async def test_of_several_addresses_a_call_goes_to_one_that_replies(fleet: Fleet
         assert connections == []
 
 
-async def test_an_address_that_just_failed_is_probed_again_if_no_other_answers(
+async def test_a_failed_address_is_probed_again_if_all_others_fail(
     fleet: Fleet, right: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("posd.terminals.terminal.CHECK_SECONDS", 0.0)
@@ -169,7 +169,7 @@ async def test_if_no_address_answers_the_reason_is_shown(fleet: Fleet, right: Sc
     assert (shown(fleet)["reachable"], "nothing listens there" in shown(fleet)["reason"]) == (False, True)
 
 
-async def test_a_trusted_address_that_answers_is_called_without_waiting_for_others(
+async def test_a_trusted_address_that_answers_is_called_at_once(
     fleet: Fleet, right: ScriptedTerminal, silent: int
 ) -> None:
     fleet.announce(announced("old", right, port=silent))
@@ -179,7 +179,7 @@ async def test_a_trusted_address_that_answers_is_called_without_waiting_for_othe
     assert list(fleet.of(SERIAL)._probes) == [f"https://127.0.0.1:{silent}"], "the check of the other address continues"
 
 
-async def test_simultaneous_probes_of_one_address_are_one_probe(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_simultaneous_probes_of_one_address_are_made_once(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right))
     async with counting(right) as connections:
         await asyncio.gather(*(fleet.of(SERIAL).check() for _ in range(20)), fleet.check_stale(60))
@@ -349,7 +349,7 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
 
 
 @pytest.mark.parametrize("key", ["fingerprint_sha256", "public_key_sha256"])
-def test_a_device_pinned_after_the_start_does_not_count_as_the_device_of_the_start(tmp_path: Path, key: str) -> None:
+def test_a_device_pinned_after_the_start_is_not_the_device_of_the_start(tmp_path: Path, key: str) -> None:
     here, before, after = "https://192.0.2.1:6869", "a" * 64, "b" * 64
     entry = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{here}"\n'
     fleet = Fleet(configured(tmp_path, f'{entry}{key} = "{before}"\n'))
@@ -415,7 +415,7 @@ async def test_a_reload_keeps_the_state_of_a_terminal(fleet: Fleet, tmp_path: Pa
     assert "has fingerprint" in shown(fleet)["reason"]
 
 
-async def test_an_added_terminal_has_its_announcement_and_a_removed_one_is_a_stranger(
+async def test_a_reload_keeps_the_announcements_of_added_and_removed_terminals(
     fleet: Fleet, tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet.announce(announced("one", right))

@@ -137,7 +137,7 @@ async def test_the_health_check_shows_when_the_certificate_ends(
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
 
 
-async def test_a_refused_pair_is_reported_together_with_the_end_of_the_served_certificate(tmp_path: Path) -> None:
+async def test_a_refused_certificate_is_reported_with_the_end_of_the_served_certificate(tmp_path: Path) -> None:
     made, other = own(tmp_path), own(tmp_path / "other")
     served = await ServedCertificate.open(pair(made), lambda: now() + timedelta(days=380), OFTEN)
     other.certificate.replace(made.certificate)

@@ -87,9 +87,7 @@ def test_the_oldest_unproven_connection_is_cut_after_its_grace(gate: AdmissionGa
     assert cut == [second, third]
 
 
-def test_a_connection_with_a_token_is_not_cut_but_only_a_whole_callback_makes_its_address_known(
-    gate: AdmissionGate, clock: Clock
-) -> None:
+def test_a_connection_with_a_token_is_not_cut_and_its_address_stays_unknown(gate: AdmissionGate, clock: Clock) -> None:
     for place in admitted(gate, STRANGE):
         place.on_cut = lambda: pytest.fail("it has a token")
         place.keep()

@@ -113,7 +113,7 @@ def test_each_alert_names_the_fault_and_a_command(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not(alert: str) -> None:
+def test_each_alert_has_a_test_with_the_fault_and_a_test_without(alert: str) -> None:
     _, tests = ALERTS[alert]
     cases = re.findall(rf"alertname: {alert}\n +exp_alerts:(.*)", tests)
     assert " []" in cases

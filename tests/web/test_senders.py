@@ -85,7 +85,7 @@ def test_another_file_at_the_path_of_a_socket_is_kept_and_named_in_the_error(tmp
     assert path.read_text() == "of somebody"
 
 
-async def test_a_process_has_a_limit_that_does_not_affect_others() -> None:
+async def test_the_limit_of_a_process_does_not_affect_other_processes() -> None:
     async with listening() as here:
         with process(here.path, OF_PROCESS + 1) as greedy, process(here.path, 1) as other:
             assert await here.statuses(greedy) == [200] * OF_PROCESS + [429]
@@ -96,7 +96,7 @@ async def test_a_process_has_a_limit_that_does_not_affect_others() -> None:
             assert await here.statuses(again) == [200] * OF_PROCESS
 
 
-async def test_a_user_has_a_larger_limit_over_all_its_processes() -> None:
+async def test_all_processes_of_a_user_share_a_larger_limit() -> None:
     async with listening() as here:
         with process(here.path, OF_PROCESS) as first, process(here.path, OF_PROCESS) as second:
             assert await here.statuses([*first, *second]) == [200] * OF_USER + [429]

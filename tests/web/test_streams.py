@@ -348,7 +348,7 @@ async def test_no_page_is_read_for_a_client_that_has_left(house: House) -> None:
 # Ends of a stream.
 
 
-async def test_a_stop_of_posd_ends_streams_with_a_reason_and_refuses_new_ones(house: House) -> None:
+async def test_a_stop_of_posd_ends_streams_with_a_reason_and_refuses_new_streams(house: House) -> None:
     await house.record(2)
     async with house.follow() as one, house.follow("?after=2") as other:
         source = messages(one.reader)
@@ -495,7 +495,7 @@ async def test_a_reader_behind_removed_changes_gets_a_notice(house: House) -> No
     assert numbers(changed) == [4, 5, 6]
 
 
-async def test_a_live_stream_gets_one_notice_about_changes_removed_before_its_place(house: House) -> None:
+async def test_a_live_stream_gets_one_notice_about_earlier_removed_changes(house: House) -> None:
     await house.record(4)
     async with house.follow("?limit=1") as reader:
         source = messages(reader.reader)

@@ -37,7 +37,7 @@ async def test_a_wait_misses_no_change_during_its_read() -> None:
         assert await wait_until(BodyChannel(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
 
 
-async def test_a_wait_for_one_kind_of_change_ignores_others() -> None:
+async def test_a_wait_for_one_kind_of_change_ignores_other_kinds() -> None:
     hub, pieces, looks = Hub(), BodyChannel(WHOLE), 0
 
     async def look() -> str | None:

@@ -402,9 +402,7 @@ def test_without_a_daemon_the_checks_that_need_no_daemon_are_ok(setup: SetUp) ->
     assert {one["check"] for one in found if one["status"] != "ok" and not one["commands"]} == {"callback"}
 
 
-async def test_with_a_daemon_all_checks_are_ok_and_nothing_is_started_on_a_terminal(
-    setup: SetUp,
-) -> None:
+async def test_with_a_daemon_all_checks_are_ok_and_nothing_is_started_on_a_terminal(setup: SetUp) -> None:
     async with running(setup):
         found = setup.findings(0)
         assert setup.check() == (0, []), "doctor does not report posd's own port as in use"
@@ -466,7 +464,7 @@ def test_a_person_sees_grouped_findings_with_cures_and_a_summary(setup: SetUp) -
     assert "\x1b[1;31m" in seen.written, "a failure is red"
 
 
-async def test_a_missing_or_broken_configuration_is_a_failure_and_doctor_reports_what_it_can(setup: SetUp) -> None:
+async def test_a_missing_or_broken_configuration_is_reported_as_a_failure(setup: SetUp) -> None:
     """doctor finds the running posd by the named socket. doctor also reports that the next start would fail."""
     (missing,) = failures(setup.findings_as_written())
     assert (missing["check"], missing["subject"]) == ("configuration", str(setup.config_file))
@@ -775,7 +773,7 @@ async def test_without_posd_doctor_finds_terminals_by_mdns_and_names_missing_one
 # The effect of posd's unit: the user, hidden paths, restrictions, and passed credentials.
 
 
-def test_a_unit_is_read_with_its_drop_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_systemd_unit_is_read_with_its_drop_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, units = Path("/x/config.toml"), unit_directory(tmp_path, monkeypatch)
     assert service.read(file) is None
     strict = "ProtectSystem=strict\nReadWritePaths=\nReadWritePaths=/srv/posd\nSupplementaryGroups=a"

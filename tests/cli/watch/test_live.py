@@ -112,9 +112,7 @@ async def test_the_reconcile_key_shows_the_state_of_the_payment(shop: Counter) -
         await view.after("r", "The customer was charged.", "the payment of 31.00 on SN-0002: approved")
 
 
-async def test_a_page_is_drawn_when_its_layout_is_ready_and_only_while_open(
-    shop: Counter,
-) -> None:
+async def test_a_page_is_drawn_when_its_layout_is_ready_and_only_while_open(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         opened = view.app.push_screen(page := RowPage("a page"))
         view.app.say("drawn now", "green")
@@ -171,7 +169,7 @@ async def test_a_resized_screen_is_filled(shop: Counter) -> None:
 
 
 @pytest.mark.slow
-async def test_a_restarted_daemon_is_followed_again(shop: Counter) -> None:
+async def test_the_view_continues_after_a_restart_of_the_daemon(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("  ok")
         await asyncio.to_thread(shop.kill_daemon)

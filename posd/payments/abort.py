@@ -128,9 +128,8 @@ class Aborts(RecordService):
             return NotSent(dispute.detail)
         if terminal is None or base_url is None:
             return NotSent(f"no address of terminal {transaction.terminal} is known")
-        # Only an orphan has no `sent_to`, and `_fence` refuses an orphan.
-        sent_to = transaction.sent_to
-        same = True if sent_to is None else terminal.addresses.same_device(sent_to, base_url)
+        sent_to = transaction.sent_to or ""  # only an orphan has none, and `_fence` refuses an orphan
+        same = terminal.addresses.same_device(sent_to, base_url)
         if same is False:
             return NotSent(
                 f"terminal {terminal.serial} is at {base_url} now, and nothing shows that it is the device that "

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -17,13 +18,15 @@ from posd.payments.abort import Aborts
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.inbox import Inbox
 from posd.payments.start import Payments
+from posd.records import terminals
 from posd.records.callback_urls import CallbackUrls
 from posd.records.service import ServiceParts
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.rig.daemon import toml
 from tests.rig.events import body
-from tests.rig.terminal import scripted_terminal
+from tests.rig.terminal import ScriptedTerminal, scripted_terminal
+from tests.services.inside import CHARGE, composed
 
 BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
 
@@ -73,3 +76,66 @@ async def test_an_abort_refused_while_the_payment_ends_does_not_hold_the_termina
         await payments.drain(0)
         await fleet.close()
         await store.close()
+
+
+def same(terminal: ScriptedTerminal) -> str:
+    return terminal.toml
+
+
+def removed(_terminal: ScriptedTerminal) -> str:
+    return '[[terminals]]\nserial = "SN-OTHER"\n'
+
+
+def without_address(terminal: ScriptedTerminal) -> str:
+    return f'[[terminals]]\nserial = "SN-TEST"\nfingerprint_sha256 = "{terminal.fingerprint}"\n'
+
+
+def moved(terminal: ScriptedTerminal) -> str:
+    return terminal.toml.replace(terminal.base_url, terminal.base_urls[1])
+
+
+def without_abort(terminal: ScriptedTerminal) -> str:
+    return f"{terminal.toml}[profile.charge]\nabortable = false\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "configuration", "acknowledged", "reported"),
+    [
+        ("", "", same, "SN-TEST", None),
+        ("identity_conflict", "says that it is", same, "SN-TEST", "SN-OTHER"),
+        ("not_abortable", "another device", same, "SN-OTHER", None),
+        ("not_abortable", "abortable = false", without_abort, "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", removed, "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", without_address, "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", moved, "SN-TEST", None),
+    ],
+)
+async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
+    tmp_path: Path,
+    code: str,
+    reason: str,
+    configuration: Callable[[ScriptedTerminal], str],
+    acknowledged: str,
+    reported: str | None,
+) -> None:
+    """An abort carries no id. On another device it would cancel the payment of another customer.
+
+    `configuration`: the configuration after a restart. `acknowledged`: the serial in the reply to the start.
+    `reported`: another serial that the device has reported since then.
+    """
+    identity = str(uuid4())
+    async with composed(tmp_path) as inside:
+        terminal = inside.terminal
+        (tmp_path / "config.toml").write_text(toml(tmp_path, configuration(terminal)))
+        terminal.serial = acknowledged
+        await inside.payments.start(identity, CHARGE)
+        config = load(tmp_path / "config.toml")
+        fleet = Fleet(config.terminals, config.profiles)
+        if reported is not None:
+            fleet.remember(await inside.store.read(terminals.trusted_ones), {})
+            fleet.of("SN-TEST").record_other_identity(terminal.base_url, reported)
+        with pytest.raises(Problem, match=reason) if code else nullcontext() as refused:
+            await Aborts(ServiceParts(inside.store, fleet, now)).abort(identity, None)
+        assert (refused.value.code if refused else "") == code
+        assert terminal.aborts == (not code)
+        await fleet.close()

@@ -346,7 +346,7 @@ class Reconciler(RecordService):
 
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
         """Handle the result of an abort: a part of the proof, or a reason to search."""
-        if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
+        if item.abort_asked is not None:  # only a search in doubt continues the proof, and a new phase restarts it
             item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
             item.watch = schedule.search_now(item.watch, now)
@@ -465,7 +465,7 @@ class Reconciler(RecordService):
             return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings, now, jitter)
-        second = item.rounds.second_due if item.watch.phase is Phase.IN_DOUBT else None
+        second = item.rounds.second_due
         if second is not None and now < second and self._searching.confirmed(watch.terminal):
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 

@@ -217,7 +217,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
     async def _look(self) -> "tuple[FileStamps, Subjects]":
         """Read the state of the files and the names of this machine.
 
-        One call reads both, because each call wakes a thread.
+        One call to a thread reads both, because each such call costs time.
         """
         state, wanted, self.new_ca_from = await asyncio.to_thread(
             lambda: (_state(self.pair), self.pair.wanted(), _new_ca_from(self.pair))
@@ -357,8 +357,8 @@ def _stamp(path: Path) -> object:
 
 # Terminals that refuse this machine's certificate: their TLS alerts, counted per address. A device that does not trust
 # posd's CA sends an alert (RFC 8446, 6.2) and disconnects. Without this count, the operator would only see payments
-# without events. OpenSSL reports the alert as the reason of an SSLError, mostly in the handshake. In TLS 1.3 the alert
-# can arrive later, because posd's handshake ends before the device has checked the certificate.
+# without events. OpenSSL reports the alert as the reason of an SSLError, usually during the handshake. In TLS 1.3 the
+# alert can arrive later, because posd's handshake ends before the device has checked the certificate.
 
 #: Alert about a certificate (RFC 8446, 6.2) -> meaning and remedy.
 WORDS: Final[Mapping[str, str]] = {

@@ -1,7 +1,7 @@
 """Feed: every recorded change in ascending order, as a page or a live stream.
 
-A notice before the next changes reports a gap. There is a gap if retention has removed changes after the given place.
-There is also a gap if the place belongs to another database, for example after a restore.
+If changes are missing after the place that a client gives, a notice says so before the next changes. Changes are
+missing if retention has removed them, or if the place belongs to another database, for example after a restore.
 """
 
 import asyncio

@@ -177,8 +177,8 @@ class Schemas:
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
-            # With `unevaluatedProperties`, generators make no index signature for a request body. So a misspelt field
-            # does not compile.
+            # With `unevaluatedProperties`, generators make no index signature for a request body. So the compiler finds
+            # a misspelt field.
             word = "unevaluatedProperties" if asked else "additionalProperties"
             return schema | {word: self.of(more, asked=asked)}
         return schema | ({"additionalProperties": False} if asked else {})

@@ -157,7 +157,7 @@ def newest_shift(db: sqlite3.Connection) -> Shift | None:
 
 # The computation.
 
-#: Maximum number of payments in one shift, because a response can have twenty shifts.
+#: Maximum number of payments in one shift. It limits the size of a response, which can have twenty shifts.
 MOST = 2_000
 #: Number of changes of the feed that are read at a time.
 _CHANGES = 200
@@ -207,7 +207,7 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
             found.append(read_row(db, transaction, context))
         if number % report.STEP == 0:
             yield
-    # After a restore the feed repeats payments as if they began again.
+    # After a restore the feed contains payments again, as if they had just begun.
     same = last is None or changes.present_identity(db).database_id == last.database_id
     sought = {identity for identity, fresh in begun.items() if not (fresh and same) and identity not in carried}
     known, begins_later = yield from _known(db, sought)

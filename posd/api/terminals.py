@@ -64,7 +64,7 @@ class CommissionRequest(Signed, frozen=True):
 def _read_seen(
     reader: FieldReader, operator: str, note: str, uid: int | None
 ) -> tuple[str, str, int | None, tuple[Part, ...]]:
-    """Return operator, note and user id, and the named parts, each once, in the order of `Part`."""
+    """Return operator, note and user id. Also return the named parts without duplicates, in the order of `Part`."""
     given = reader.members.get("proven")
     if not isinstance(given, list) or len(given) > len(Part):
         reader.fault("/proven", f"is required: a list of at most {len(Part)} of {', '.join(Part)}")

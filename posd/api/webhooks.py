@@ -32,8 +32,8 @@ from posd.records.inbox import UnreadableCallback
 
 #: Time-out for receiving a body, in seconds. A terminal sends an event in one piece.
 BODY_SECONDS = 10.0
-#: Delay of a 429 response, in seconds, so that an endless sender does not occupy the loop. A terminal waits longer for
-#: a response (terminal API, Delivery).
+#: Delay of a 429 response, in seconds, so that a sender that never stops does not occupy the loop. A terminal waits
+#: longer than this for a response (terminal API, Delivery).
 BRAKE_SECONDS = 0.25
 PREFIX = "/webhooks/"
 #: Maximum number of bytes of large bodies in memory. There is room for at least two of the largest.

@@ -14,7 +14,7 @@ wall: Callable[[], datetime] = partial(datetime.now, UTC)
 #: Returns the seconds since the boot, including sleep.
 elapsed: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
-#: The wall clock was set if it moved by more than this against the boot clock.
+#: If the difference between wall clock and boot clock changes by more than this, the wall clock was set.
 SET = timedelta(seconds=2)
 
 
@@ -72,7 +72,10 @@ class ProcessMoment:
         return self._elapsed() - self._then
 
     def at(self, wall: datetime) -> datetime:
-        """Return the moment as wall time. `wall`: present wall time. The result changes only if the clock is set."""
+        """Return the moment as wall time.
+
+        `wall`: present wall time. Later calls return the same time, unless the clock was set.
+        """
         found = wall - timedelta(seconds=self.seconds)
         if self._told is None or abs(found - self._told) > SET:
             self._told = found

@@ -73,8 +73,8 @@ class Histogram:
 
 
 Value = float | Histogram
-#: Values of one metric by its labels. The key is a text for one label, or texts in order for several. A metric without
-#: labels has one value. None: the value is unknown.
+#: Values of one metric by its labels. The key is the text of the label. With several labels, it is a tuple of their
+#: texts in order. A metric without labels has one value. None: the value is unknown.
 Values = Mapping[str, Value] | Mapping[tuple[str, str], Value] | Mapping[tuple[str, str, str], Value] | Value | None
 #: Name and values of one metric.
 Samples = tuple[str, Values]

@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 class FairQueue:
     """Queue of work by owner. `at_once`: number of pieces of work that run at a time.
 
-    `seconds`: length of a turn. After it, the work continues and the next piece starts too. So a slow disk does not
-    block other work. None: a turn ends with its work.
+    `seconds`: length of a turn. After that time the next piece of work starts too, while the first continues. So a slow
+    disk does not block other work. None: a turn ends with its work.
     """
 
     def __init__(self, at_once: int, seconds: float | None = None) -> None:

@@ -64,8 +64,8 @@ def _check_python() -> None:
 def _owner(file: Path) -> tuple[int, int, list[int]] | None:
     """Return user id, group id and groups of the owner of a file's folder, or None for root.
 
-    If root owns the folder and the file is a link, the folder of its target counts. For a missing folder, its nearest
-    existing parent counts.
+    If root owns the folder and the file is a link, use the folder of the link's target. If the folder is missing, use
+    its nearest existing parent.
     """
     for folder in (file.absolute().parent, Path(os.path.realpath(file)).parent):
         found = next(each for each in (folder, *folder.parents) if each.exists()).stat()

@@ -230,7 +230,7 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 #: metadata. The parser is slow, and one terminal must not delay the others.
 MAX_DAMAGED_BYTES = 131_072
 
-#: Maximum depth of a mended text. A response adds levels around the text and must stay readable.
+#: Maximum depth of a mended text. It leaves room for the levels that a response adds around the text.
 LEVELS = MAX_DEPTH - 8
 
 #: Replacement of an unreadable part.

@@ -308,7 +308,7 @@ class Problem(Exception):
     def document(self, *, starts: bool = False) -> dict[str, Any]:
         """Return the body of the problem response. `starts`: whether the call starts something.
 
-        A code's own field never replaces a member that every problem has.
+        A field of the code never replaces a member that every problem has.
         """
         row = PROBLEMS[self.code]
         own = {

@@ -17,8 +17,8 @@ from posd.base.text import Text
 
 #: Stored data of a callback. `effect`: the raw bytes and their effect, in one commit.
 Keeps = Literal["effect", "quarantine", "nothing"]
-#: Retry-After in seconds: SOON if disk or memory is short, LATER after a limit, which lasts longer. A terminal itself
-#: waits longer than SOON and at most LATER.
+#: Retry-After in seconds: SOON if disk or memory is short, LATER above a limit, because a limit lasts longer. A
+#: terminal itself waits longer than SOON and at most LATER.
 SOON, LATER = 2, 60
 
 
@@ -185,9 +185,9 @@ def refusal(
 
     An omitted argument is not examined. `signature_fault`: why the signature is invalid. `another`: the name of the id
     that differs from the id in the address. `merchant`, `serial`: from the callback, empty if unreadable. An unreadable
-    value is no reason to refuse, because the token was given to one terminal for this record. `own_merchant`: the
-    configured merchant, if any. `is_known`: whether the record is known. `in_fleet`: whether the terminal is in the
-    fleet, or has an open record.
+    value is no reason to refuse the callback, because posd gave the token only to the terminal of this record.
+    `own_merchant`: the configured merchant, if any. `is_known`: whether the record is known. `in_fleet`: whether the
+    terminal is in the fleet, or has an open record.
 
     Source: terminal API, Events.
     """

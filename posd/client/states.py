@@ -224,7 +224,7 @@ def _read(source: Document, outcome: Document, next_step: str) -> Outcome:
         raise UnknownResult(identity, result, source)
     older = documents.member(outcome, Document | None, "supersedes")
     whole = {**outcome, **{name: source.get(name) for name in _OF_TRANSACTION}}
-    # posd's next step belongs to the present outcome. The superseded one gets `ask_person`.
+    # posd's next step belongs to the present outcome. A superseded outcome gets `ask_person`.
     supersedes = None if older is None else _read(source, older, "ask_person")
     return documents.read(kind, whole, next_step=next_step, supersedes=supersedes, document=outcome)
 

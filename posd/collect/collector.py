@@ -155,7 +155,7 @@ class StreamConsumer:
     async def take(self, seconds: float = WAIT_SECONDS) -> list[Msg]:
         """Return the next messages. The list is empty if none arrives within `seconds`."""
         with self._away("messages cannot be taken"), suppress(TimeoutError):
-            if self.client.server_error.done():  # the server's only sign that it refused an acknowledgement
+            if self.client.server_error.done():  # only this shows that the server refused an acknowledgement
                 raise NatsError(self.client.server_error.result())
             if self._bound is None:
                 self._bound = await self._jetstream.pull_subscribe_bind(durable=DURABLE, stream=self._stream)

@@ -24,8 +24,8 @@ LOCK = 0x706F7364
 #: Maximum number of databases of one lane. Each restore creates one. The limit exists because a late message about a
 #: database makes head office reorder all data of the lane.
 MOST_DATABASES = 500
-#: Classes of SQLSTATE for errors in the data: the same data would fail again. After errors of any other class (08, 40,
-#: 53, 57, ...), which are about the connection or the server, the same data can be stored later. Source: PostgreSQL,
+#: Classes of SQLSTATE for errors in the data: the same data would fail again. Errors of any other class (08, 40, 53,
+#: 57, ...) are about the connection or the server. After them, the same data can be stored later. Source: PostgreSQL,
 #: Appendix A.
 OF_THE_DATA = frozenset(
     {
@@ -391,8 +391,8 @@ _ASIDE = "INSERT INTO posd.unreadable VALUES (%s, %s, %s, %s, %s, %s) ON CONFLIC
 
 #: State of each payment and print job with new changes. The state is from the newest change: that with the highest
 #: `ordinal` of its database, and there with the highest number. The outcome is from the newest change that has one. A
-#: later change without an outcome in the same database removes it. In a later database such a change does not, because
-#: that database has lost the outcome.
+#: later change without an outcome removes the outcome only if it is in the same database. A later database may have
+#: lost the outcome, so its changes do not remove it.
 _NEWEST = """
 CREATE TEMPORARY TABLE newest ON COMMIT DROP AS
 WITH of_one AS (

@@ -144,8 +144,8 @@ def pointer_fault(pointer: str) -> str | None:
 def replace_row(row: OperationRow, *, confirmed: bool | None = None, **given: Any) -> OperationRow:
     """Return a row with the configured (checked) values. None keeps a value.
 
-    A confirmation covers one method and one path. A row with another method or path is an assumption again, unless the
-    configuration confirms it.
+    A confirmation covers one method and one path. If the configuration changes the method or the path, the row is an
+    assumption again, until the configuration confirms it.
     """
     new = msgspec.structs.replace(row, **{name: value for name, value in given.items() if value is not None})
     if confirmed is None:

@@ -401,7 +401,8 @@ def _unique_addresses(config: Config) -> Iterator[Conflict]:
 _PORTS: Mapping[str, int] = {"https": 443, "http": 80}
 
 
-#: Keys that pin a terminal. The second key stays valid when the certificate is renewed with the same private key.
+#: Keys that pin a terminal. The second one stays valid if the terminal renews its certificate with the same private
+#: key.
 PINS = ("fingerprint_sha256", "public_key_sha256")
 
 
@@ -423,7 +424,7 @@ def _pins(config: Config) -> Iterator[Conflict]:
 
 
 def _name_that_is_not_looked_at(config: Config) -> Iterator[Conflict]:
-    """Yield a problem for each unused server_name: a terminal's own, or a default that no terminal uses."""
+    """Yield a problem for each server_name that posd never uses: one of a terminal, or the default."""
     for at, terminal in _terminals(config):
         key = f"{at}.server_name"
         if not terminal.server_name or config.sources.get(key) != "file":
@@ -461,7 +462,7 @@ def _search_by_get(config: Config) -> Iterator[Conflict]:
             )
 
 
-#: The only operations that may share a path. The acquirer turns a void of an earlier day into a refund.
+#: Only these operations may share a path. The acquirer treats the void of an earlier day's payment as a refund.
 _GIVE_BACK = frozenset({"void", "refund"})
 
 

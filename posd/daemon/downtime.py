@@ -59,7 +59,7 @@ class EndedAbsence(msgspec.Struct, frozen=True):
     older: Absence | None
 
     def now(self, wall: datetime, elapsed: float) -> Absence:
-        """Return the absence, merged with the earlier one, with times by the present wall clock."""
+        """Return this absence and the earlier one as a single absence, with times by the present wall clock."""
         back = wall - timedelta(seconds=elapsed - self.ended)
         seconds = self.absence.seconds if self.last_sign is None else away(self.last_sign, back)
         return merged(self.older, msgspec.structs.replace(self.absence, seconds=seconds, until=iso(back)))
@@ -77,7 +77,7 @@ def too_long(seconds: float | None) -> bool:
 
 
 def merged(old: Absence | None, new: Absence) -> Absence:
-    """Return the newer of two absences, with the payments of both and the longer time."""
+    """Return the newer of two absences, with the payments of both, and the length of the longer one."""
     if old is None:
         return new
     seconds = None if old.seconds is None or new.seconds is None else max(old.seconds, new.seconds)

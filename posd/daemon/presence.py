@@ -74,7 +74,7 @@ class Presence:
         self._began = self.elapsed()
         self._open: set[str] = set()
         self._opened = asyncio.Event()
-        self._here, self._awake = self.elapsed(), self.awake()  # time at which posd was last certainly present
+        self._here, self._awake = self.elapsed(), self.awake()  # last time when posd was certainly present
         self._deaf = False
 
     async def begin(self) -> None:

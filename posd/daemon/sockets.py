@@ -29,7 +29,7 @@ def descriptors(wanted: int) -> int:
     """Raise the limit of file descriptors to `wanted` if allowed. Return the present limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < min(wanted, hard):
-        # under systemd the unit forbids this system call, and sets the limit itself
+        # under systemd the unit forbids this system call: the unit sets the limit
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

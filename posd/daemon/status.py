@@ -324,7 +324,7 @@ def _well(detail: str) -> Check:
 
 # GET /status.
 
-#: Number of newest payments among which the last payment of each terminal is looked up.
+#: posd looks for the last payment of each terminal first among this number of newest payments.
 RECENT = 1000
 _FIELDS = "SELECT client_transaction_id, created_at, phase, CASE WHEN json_valid(outcome) THEN outcome ->> 'result' END"
 #: SQL: the newest of the recent payments, by terminal. The order of recording does not depend on the clock.

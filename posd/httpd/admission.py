@@ -52,8 +52,8 @@ log = structlog.get_logger("posd.listener")
 class ListenerPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a listener in logs and metrics, its limits, and the additional state of its requests.
 
-    `in_turn`: whether the app needs no report of a disconnect before its response. If so, data after a complete request
-    is read only after the response.
+    `in_turn`: whether the app needs no report of a disconnect before its response. If so, posd reads data after a
+    complete request only after the response.
     """
 
     name: str

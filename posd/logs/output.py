@@ -2,7 +2,7 @@
 
 Fields are allow-listed (docs/design/architecture.md, Rules that hold everywhere). A field that is not in `FIELDS` is
 dropped, and its name is added to `dropped`. So a mistake in a call cannot log a token, header, metadata, e-mail or raw
-body. Texts of exceptions and libraries can quote data, so most of them are omitted. If lines of one kind repeat
+body. Texts of exceptions and libraries can quote data, so posd omits most of them. If lines of one kind repeat
 endlessly, a few are logged, and the others are only counted. Every event in the log has a row in
 `posd.cli.explain.catalogue`.
 """
@@ -655,7 +655,7 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     structlog.configure(
         processors=[renderer(prefixes, now)],
         logger_factory=LineSink,
-        # A separate class, because `set_level` changes it, and structlog's own classes are shared by all users.
+        # `set_level` changes this class. So it is not one of structlog's classes, which other code uses too.
         wrapper_class=type("Logger", (structlog.make_filtering_bound_logger(level),), {}),
         cache_logger_on_first_use=True,
     )

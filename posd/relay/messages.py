@@ -16,8 +16,8 @@ UNREACHABLE = "unreachable"
 
 # Limits of head office's columns. `posd.collect.reading` has further limits.
 
-#: Text of at most 128 characters, for an index. Five such texts with four bytes a character fit into an index row of
-#: PostgreSQL (2,704 bytes).
+#: Text of at most 128 characters, for an index. A character can have four bytes. Then five such texts still fit into an
+#: index row of PostgreSQL (2,704 bytes).
 Name = Annotated[str, Meta(max_length=128)]
 #: Any other text, of at most 1,024 characters. posd's texts have at most 256, and a `sale` has 128 before Unicode
 #: composition.

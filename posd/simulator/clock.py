@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-#: Turns of the event loop after which woken tasks have reached their next pause or network call. A few turns are
-#: enough.
+#: After this number of turns of the event loop, woken tasks have reached their next pause or network call. A few turns
+#: are enough.
 _TURNS = 100
 
 

@@ -225,7 +225,8 @@ def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
 class Approval:
     """Approved operation, its reference and its amount.
 
-    `done`: names of the operations that referenced it. An approval shares this set with the approval that it replaces.
+    `done`: names of the operations that referenced it. If an approval replaces another one, both have the same set
+    `done`.
     """
 
     operation: SimulatedOperation

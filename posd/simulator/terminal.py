@@ -560,7 +560,7 @@ class PaymentTerminal:
         self.ledger.add("over", client_transaction_id=payment.transaction)
 
     def _free(self, payment: Payment) -> None:
-        """Accept the next payment, although the steps of this one may continue."""
+        """Accept the next payment, even if steps of this payment still follow."""
         if self.running is payment:
             self.running = None
 

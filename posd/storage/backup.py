@@ -1,7 +1,7 @@
 """Online backup: a consistent copy of the database in one file, including the callback keys.
 
 The copy has the state of one moment. A separate connection reads the database in WAL mode, so that the writer does not
-wait. The copy is written under another name, checked, synced and renamed. An older file of that name stays until the
+wait. The copy is written under another name, checked, synced and renamed. An older backup of that name stays until the
 new one is complete. The keys make the file a secret: mode 0600. If the name of the file ends in .gz, posd compresses it
 after the check (RFC 1952), to about a seventh of its size, at 170 MB/s. `unpacked` detects the compression from the
 content.
@@ -400,7 +400,7 @@ def write_into(
     removed = _make_room(target, database)
     written = write(database, target, keys, iso(at), stop)
     good, unusable = _look_through(directory, database)
-    # the new backup counts as the newest, even if the clock was ahead before and an older backup has a later time
+    # the new backup counts as the newest, even if an older backup has a later time from a clock that was ahead
     good = [target, *(path for path in good if path != target)]
     beyond = _remove(good[keep:])
     kept, removed = len(good) - len(beyond), [*removed, *beyond]

@@ -4,7 +4,7 @@ Together, the identity of the database and the number in the feed identify a cha
 stored as marks, and the newest one is valid. Within an identity, each number from `first_seq` on is used once, without
 gaps. A number is reused only if its transaction or savepoint was rolled back.
 
-A waiter subscribes *before* it reads the state, so that it misses no change. A waiter does not poll.
+A waiter subscribes *before* it reads the state, so that it misses no change. So it need not poll.
 """
 # ruff: noqa: S608 - only names of tables are inserted into SQL here
 

@@ -195,7 +195,7 @@ def mount_point(folder: Path) -> Path:
 # Size of the write-ahead log (WAL), and the processes that prevent its reuse from the beginning.
 #
 # The log is reused from its beginning when all of it is written back and no connection reads an older state. If a
-# reader never ends, such as an open shell, the log grows until the disk is full.
+# reader never ends, such as an open SQLite shell, the log grows until the disk is full.
 
 #: If the log is larger than this (bytes), a process reads it without end. A checkpoint truncates the log to 8 MiB
 #: (`storage.connection`).

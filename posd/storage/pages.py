@@ -174,7 +174,7 @@ def _cell(pages: Pages, page: bytes, at: int, kind: int) -> CellRecord:
 
 
 def _follow(pages: Pages, payload: bytearray, number: int, length: int) -> None:
-    """Append the rest of a payload from its chain of pages, as far as it can be read."""
+    """Append the rest of a payload from its chain of pages, as far as the pages are readable."""
     while len(payload) < length and number:
         page = pages.page(number)
         payload += page[4 : pages.usable]

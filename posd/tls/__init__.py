@@ -4,6 +4,6 @@ A terminal receives `ca.crt` once and then trusts every server certificate of th
 long as possible, and only the server certificate is replaced. The keys of CA and server certificate stay on this
 machine.
 
-Importing this package costs only `ssl`. The functions that create certificates (`posd.tls.issue`) need the library
+The import of this package loads only `ssl`. The functions that create certificates (`posd.tls.issue`) need the library
 cryptography, which the daemon never loads.
 """

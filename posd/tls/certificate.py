@@ -30,7 +30,7 @@ class Validity(StrEnum):
     VALID = "valid"
     ENDS = "ends"  # the certificate must be renewed soon
     EXPIRED = "expired"
-    FUTURE = "future"  # the certificate was created with a fast clock, or the present clock is slow
+    FUTURE = "future"  # the clock was fast when the certificate was created, or is slow now
 
 
 class CertificateInfo(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ from posd.tls.files import (
 #: Lifetime of a CA. The lifetime limits the use of a stolen key. The operator installs the new CA on the terminals
 #: within the overlap.
 CA_LIFETIME = timedelta(days=730)
-#: How long before the present the validity of a new certificate starts. A terminal with a slow clock would refuse a
+#: The validity of a new certificate starts this long before the present. A terminal with a slow clock would refuse a
 #: certificate that starts now.
 BACKDATED = timedelta(days=1)
 #: Maximum number of characters of an X.520 common name.

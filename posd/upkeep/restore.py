@@ -292,7 +292,10 @@ class Restore(msgspec.Struct, eq=False):
         return self._scratch
 
     def _merge_keys(self, of_backup: tuple[bytes, ...], replaced: Path) -> KeyMerge:
-        """Plan the key file. The present keys come first, for open callbacks, and then further keys of the backup."""
+        """Plan the key file.
+
+        First come the present keys, because open payments use them. Further keys of the backup follow.
+        """
         kept: tuple[bytes, ...] = ()
         if self.callback_key.exists():
             try:

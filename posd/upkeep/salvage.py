@@ -5,7 +5,7 @@ page is read on its own, in the state of the last commit in the WAL. A row is re
 of its columns, and a UUID in the column `client_transaction_id`. The rows go into a new database of the same schema.
 
 The id of a print job may be a UUID too. Then the first columns of a row show the kind of record. An index entry counts
-as a payment unless it matches a known print job, because a lost payment costs money.
+as a payment if it matches no known print job, because a lost payment costs money.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Transfer of records from the database that a restore replaces, so that no start is forgotten.
 
-If the backup lacks a payment or print job, or has an older state, the record is copied completely. If its row cannot be
-read, the row is derived from the journal and the events, as far as they exist. If only the id exists, the record is in
-doubt.
+If the backup lacks a payment or print job, or has an older state of it, the whole record is copied. If its row cannot
+be read, the row is derived from the journal and the events, as far as these exist. If only the id exists, the payment
+or print job is in doubt.
 
 The ids of a lane whose database is lost come from the list of `posd restore --ids`. The list is UTF-8 text with one
 payment on each line, and TAB between the fields. The fields are the id, the start time (UTC, with Z), the serial of the

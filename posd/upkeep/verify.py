@@ -54,7 +54,7 @@ Look = Callable[[str, int, int], None]
 Fault = FileFault
 #: Yields the faults of a part of the file.
 Test = Callable[[sqlite3.Connection], Iterator[Fault]]
-#: Yields the faults of one payment or print job, by its rowid, its subject and its row.
+#: Yields the faults of one payment or print job. Arguments: its rowid, its subject and its row.
 Faults = Callable[[sqlite3.Connection, int, str, Any], Iterator[Fault]]
 
 #: The final event of a payment, and the payment of that event.

@@ -227,7 +227,7 @@ class DoctorContext:
         )
 
     def unseen(self, subject: object, error: OSError) -> CheckFinding:
-        """Return the finding that this user may not read a subject."""
+        """Return a finding which says that this user may not read a subject."""
         return self.tell("unseen.file", subject, reason=not_seen(self, error))
 
     def permitted(self, subject: object, findings: Findings) -> Findings:

@@ -166,7 +166,7 @@ def sentence(text: str) -> str:
     """Return a text of another table as a whole sentence, without Markdown marks."""
     plain = text.replace("`", "")
     first = plain.partition(" ")[0]
-    if first == "posd" or "_" in first:  # a name keeps its small letter
+    if first == "posd" or "_" in first:  # a name may begin with a small letter
         return plain + "."
     return plain[:1].upper() + plain[1:] + ("" if plain.endswith((".", ":", "?", "!")) else ".")
 

@@ -13,7 +13,7 @@ Document = Mapping[str, Any]
 CANCELED = "TERMINAL_CANCELED"
 #: Final states that come from the acquirer. A search must find such a payment.
 OF_ACQUIRER = frozenset({"APPROVAL", "DECLINED"})
-#: Attentions of an approval that does not fit the request.
+#: Attentions about an approval that differs from the request.
 OTHER_SUM = frozenset({"amount_differs", "approval_unlikely"})
 
 

@@ -32,7 +32,7 @@ from posd.upkeep.known_ca import REMEDY, STEPS, KnownCa
 #: Seconds between two checks of the files and of this machine's addresses. SIGHUP and a changed address start a check
 #: at once.
 CHECK_SECONDS = 60.0
-#: Seconds to the next attempt after a renewal failed, or its certificate also has to be renewed.
+#: Seconds to the next attempt if a renewal failed, or if the new certificate also has to be renewed.
 RENEWAL_PAUSE_SECONDS = 3600.0
 #: Seconds to the next renewal after a successful one. The pause limits the renewals for an address that changes often.
 HELPED_PAUSE_SECONDS = 10.0
@@ -372,7 +372,7 @@ WORDS: Final[Mapping[str, str]] = {
     "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it accepts",
 }
 
-#: Time for which an address is shown after its newest refusal.
+#: An address is shown for this time after its newest refusal.
 SHOWN_FOR = timedelta(days=1)
 #: Seconds between two log lines about one address, and maximum number of lines in that time for all addresses.
 LINE_EVERY_SECONDS = 3600.0

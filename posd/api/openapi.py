@@ -38,7 +38,7 @@ from posd.records.model import Line, Phase
 
 Schema = dict[str, Any]
 
-#: Enumerations to which no version adds words, because a till decides by them.
+#: Enumerations that never get new words, because a till decides by them.
 CLOSED = frozenset({Result, Phase, NextStep, PrintStatus})
 
 PLAIN: dict[Any, Schema] = {

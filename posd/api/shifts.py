@@ -188,7 +188,10 @@ class OpenShift(msgspec.Struct, frozen=True):
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to close. Open payments of the last shift count only if they have an outcome."""
+        """Whether there is something to close.
+
+        A payment that was open when the last shift was closed counts only if it has an outcome by now.
+        """
         if self.last is None or self.more:
             return True
         before = self.last.open

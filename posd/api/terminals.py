@@ -25,7 +25,7 @@ from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from posd.terminals.identity import Commission, Part
 
-#: Longest time for which a response waits for probes of terminals, in seconds.
+#: A response waits at most this long for probes of terminals, in seconds.
 CHECK_SECONDS = 5.0
 #: Longest base URL, in characters.
 MAX_URL = 300

@@ -41,8 +41,8 @@ ROOM_BYTES = 4 * 1024 * 1024
 #: The first bytes of each body, up to this number, do not count against ROOM_BYTES. Events have a few thousand bytes,
 #: or 20,000 with the till's metadata.
 SMALL_BYTES = 24 * 1024
-#: For one payment or print job, the first SMALL_BYTES of this number of concurrent bodies do not count: of one body,
-#: and of its retries after the terminal's time-out. All bytes of further bodies count.
+#: Number of concurrent bodies of one payment or print job whose first SMALL_BYTES do not count. There can be several,
+#: because a terminal sends a body again after its time-out. All bytes of further bodies count.
 FREE_BODIES_OF_SUBJECT = 8
 #: Longest print webhook, in bytes. Such a webhook has five short fields (terminal API, Printing).
 MAX_PRINT_BYTES = 65_536

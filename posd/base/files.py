@@ -151,8 +151,8 @@ def reserve(descriptor: int, size: int) -> bool:
 def rewrite_and_fsync(path: Path) -> int:
     """Rewrite a file's bytes in place and wait until they are on disk. Return their number. Raise OSError.
 
-    A sync after a failed one may report success without the data on disk, because the kernel counts the data as synced.
-    The kernel does not count rewritten data as synced, so this sync is reliable.
+    After a failed sync the kernel counts the data as synced. So another sync may report success, although the data is
+    not on disk. The kernel does not count rewritten data as synced, so this sync is reliable.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

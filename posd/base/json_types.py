@@ -457,7 +457,7 @@ AMOUNT = msgspec.json.Decoder(dict[str, Decimal | dict[str, Decimal]])
 
 
 class WireFormat(msgspec.Struct, frozen=True):
-    """Wire type of a field that is stored as another type. `required`: the field must be present.
+    """Type that a field has on the wire, if it is stored as another type. `required`: the field must be present.
 
     `type` can be the name of a type, as text, because this package does not import the API's documents.
     """

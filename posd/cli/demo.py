@@ -226,7 +226,7 @@ def _play(
 
 
 def _faults(result: str, amount: Mapping[str, Decimal], outcome: Document) -> list[str]:
-    """Return how the outcome of a charge differs from its plan: no text or one."""
+    """Return the difference between the outcome of a charge and its plan, as a list of one text or an empty list."""
     if outcome["result"] != result:
         return [f"the charge of {money(total(amount))} should be {result}, and is {outcome['result']}"]
     authorized = outcome["authorized_amount"]
@@ -357,7 +357,7 @@ def _keep(output: Output, sandbox: Sandbox) -> None:
 
 # `posd demo --fleet`: several lanes and head office.
 
-#: Folders in which Debian installs the servers, and which are not in PATH.
+#: Debian installs the servers in these folders, which are not in PATH.
 PLACES = ("/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)))
 INSTALL = "sudo apt-get install nats-server postgresql"
 PROGRAMS = ("nats-server", "initdb", "postgres")

@@ -161,11 +161,11 @@ class AsyncPosd(
 ):
     """Client of the daemon behind one Unix socket: `socket`, else the socket in POSD_SOCKET, else /run/posd/till.sock.
 
-    `patience`: seconds for which a call is repeated while posd is away (for example restarting). `on_away`: called with
-    the reason before each repetition of a call or a wait. `store`: function that gets each payment before its start,
-    and returns when the payment is on disk: `PaymentStore.save`, or a function or coroutine function of the till. If it
-    raises, nothing is started. `amount_members`: further parts of an amount that posd's configuration allows.
-    `language`: language of the `display` texts (en, es); by default that of posd's configuration.
+    `patience`: while posd is away (for example restarting), a call is repeated for this number of seconds. `on_away`:
+    called with the reason before each repetition of a call or a wait. `store`: function that gets each payment before
+    its start, and returns when the payment is on disk: `PaymentStore.save`, or a function or coroutine function of the
+    till. If it raises, nothing is started. `amount_members`: further parts of an amount that posd's configuration
+    allows. `language`: language of the `display` texts (en, es); by default that of posd's configuration.
 
     Tasks of one event loop may share a client. A cancelled call does not affect the payment, and leaves no connection
     open.

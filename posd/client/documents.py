@@ -24,8 +24,8 @@ def read(kind: type[T], source: object, **known: Any) -> T:
     """Return an instance of the dataclass `kind`, read from the document `source`. Raise ValueError.
 
     Each field is read from the member with the field's name, as the field's type. A field's metadata may name another
-    `member`, or a function that reads the field (`read`). The field `document` is the source itself. A field with a
-    default is not read, and neither is a field in `known`, which has the values of fields by name.
+    `member`, or a function that reads the field (`read`). The field `document` is the source itself. Fields with a
+    default are not read. `known`: name -> value of other fields that are not read.
     """
     whole = document(source)
     values = {

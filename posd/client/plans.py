@@ -133,12 +133,12 @@ Show: TypeAlias = Callable[[str], None]
 #: Called with a notice that changes of the feed may be missing.
 OnNotice: TypeAlias = Callable[[states.Notice], None]
 
-#: Seconds for which a call is repeated while posd is away: longer than a stop and start of posd.
+#: While posd is away, a call is repeated for this number of seconds: longer than posd takes to stop and start.
 PATIENCE_SECONDS = 15.0
 #: Seconds between two attempts to reach posd. The cashier does not notice them, and the load is small.
 RETRY_SECONDS = 0.25
-#: Seconds for which a call is repeated after an error that seldom passes. Such an error also occurs while posd starts,
-#: because the socket exists before its group and mode are set.
+#: After an error that seldom passes, a call is repeated for this number of seconds. Such an error also occurs while
+#: posd starts, because the socket exists before its group and mode are set.
 LASTING_SECONDS = 2.0
 #: Longest time-out that posd accepts for one call, in seconds (local API).
 LONGEST_SECONDS = 3600.0
@@ -169,8 +169,8 @@ OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_IT
 #: Value of `after` for the beginning of the feed. With this value, each change has a `place`, by which posd later
 #: detects that an older copy has replaced the database.
 START = "start"
-#: Code of the notice that a place is not from the present database, because a copy has replaced the database. The
-#: stream continues after the notice's `seq`.
+#: Code of the notice that a place is from an earlier database, which a backup or an older copy has replaced. The stream
+#: continues after the notice's `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
 
@@ -222,7 +222,7 @@ class Away:
     _since: float | None = field(default=None, init=False)
 
     def back(self) -> None:
-        """Record that posd replied: the limit begins again with the next error."""
+        """Record that posd replied, so that the limit counts from the next error."""
         self._since = None
 
     def pause(self, error: PosdError) -> float | None:
@@ -425,7 +425,7 @@ def _wait(
 
 
 class Place(Generic[R]):
-    """Position in a stream of numbered items, which prevents repetitions, and gaps after a broken connection.
+    """Position in a stream of numbered items. It prevents repeated items, and gaps after a broken connection.
 
     `after`: a number, or a place from the feed. `on_notice`: called if items may be missing. `unnumbered`: names and
     types of items without a number. Such an item is dropped if it equals the last one.

@@ -98,7 +98,7 @@ WAIT_SECONDS = 5.0
 #: Maximum number of delivered messages without acknowledgement, and seconds until such a message is delivered again.
 PENDING = 2_000
 ACK_SECONDS = 60.0
-#: Seconds for which the stream stores messages (two weeks). Older changes are in the lanes' feeds.
+#: The stream stores messages for this number of seconds (two weeks). Older changes are in the lanes' feeds.
 KEPT_SECONDS = 14 * 86_400.0
 
 

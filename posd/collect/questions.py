@@ -29,7 +29,7 @@ class Gap(NamedTuple):
 
 
 class LaneStatus(NamedTuple):
-    """State of a lane. `complete_to_at`, `complete_to_seq`: time and number up to which no change is missing.
+    """State of a lane. `complete_to_at`, `complete_to_seq`: no change is missing up to this time and number.
 
     `silent`: whether no message arrived for ten minutes. `retired_at`: time since which the lane is closed and sends no
     messages. `lost`: number of changes that are missing in the lane's feed, and that no operator has compared.

@@ -265,7 +265,7 @@ class TerminalDefaults(msgspec.Struct, frozen=True):
 
 
 class HashEncryptConfig(msgspec.Struct, frozen=True):
-    """`[hash_encrypt]`: details of that authentication scheme which the vendor's documents leave unclear."""
+    """`[hash_encrypt]`: details of this authentication scheme that are unclear in the vendor's documents."""
 
     key_separator: Annotated[str, Key(_separator, "___")]
     timestamp_unit: Annotated[Literal["s", "ms"], Key(read.one_of("s", "ms"), "s")]

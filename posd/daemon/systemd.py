@@ -116,7 +116,7 @@ async def _trouble(host: str, port: int, served: ServingContext, path: str) -> s
 # hangs, systemd ends posd and starts it again, and open payments continue. A disk that never completes a commit is such
 # a hang.
 
-#: Number of signs within the time that the unit requires, so that a slow disk may delay one of them.
+#: Number of signs in each period of the watchdog, so that a slow disk may delay one of them.
 SIGNS = 3
 #: Seconds between two status notifications without a watchdog.
 STATUS_SECONDS = 30.0

@@ -26,7 +26,7 @@ import structlog
 
 from posd.httpd.allowance import Allowance
 
-#: Seconds for which an unproven connection keeps its place. A genuine terminal has sent its token by then.
+#: An unproven connection keeps its place for this number of seconds. A genuine terminal has sent its token by then.
 GRACE_SECONDS = 2.0
 #: Number of places of each known address. Terminals behind one address translation (NAT) share them.
 PLACES_OF_KNOWN = 64
@@ -34,7 +34,8 @@ PLACES_OF_KNOWN = 64
 #: one TLS handshake for each place in two seconds. A handshake takes about a millisecond.
 PLACES_OF_STRANGER = 16
 PLACES_OF_STRANGERS = 64
-#: Seconds for which an address is known after a callback about an open payment, and maximum number of such addresses.
+#: After a callback about an open payment, its address is known for this number of seconds. Maximum number of such
+#: addresses.
 KNOWN_SECONDS = 86_400.0
 MAX_KNOWN = 512
 #: Maximum number of addresses with a stored budget. A network can have any number of addresses.

@@ -10,7 +10,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope
 
 #: Key of the body in the state of a request. The key is set if the whole body arrived before the app started.
 WHOLE = "whole"
-#: Longest time (s) for which the rest of a body is read and dropped after an early response.
+#: After an early response, posd reads and drops the rest of the body for at most this time (s).
 DRAIN_SECONDS = 2.0
 
 

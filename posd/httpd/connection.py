@@ -122,7 +122,7 @@ class BoundedWriter(asyncio.StreamWriter):
     async def drain(self) -> None:
         """Wait until there is room for more data. Raise SlowReader, or OSError if the connection is lost."""
         if not self.transport.get_write_buffer_size():
-            return  # all data is sent, or the connection is lost, which the reader reports
+            return  # all data is sent, or the connection is lost: the reader reports that
         lying = untaken(self.transport)
         while True:
             try:

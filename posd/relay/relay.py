@@ -157,7 +157,7 @@ MOST_BYTES = 512 * 1024
 class Relay:
     """Relay of one lane.
 
-    `restart_at`: number from which changes are sent again, or None. `begin`: as in `following`.
+    `restart_at`: number of the first change that is sent again, or None. `begin`: as in `following`.
     """
 
     config: RelayConfig

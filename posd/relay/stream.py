@@ -68,8 +68,8 @@ HEADER_BYTES = 256
 WRONG_LAST = frozenset({10071, 10164})
 #: JetStream's error if the stream is full and drops no old messages.
 FULL = 10077
-#: First version of the server in which the fence works. In earlier versions, a stream with several replicas can store
-#: two messages with the same fence.
+#: The fence works from this version of the server on. In earlier versions, a stream with several replicas can store two
+#: messages with the same fence.
 FENCE_HOLDS = (2, 9, 21)
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from posd.simulator.wire import Refused
 #: First integer that is no array index (2³² - 1).
 _INDEX_LIMIT = 2**32 - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-#: Positions of the decimal point, counted from the first digit, for which JavaScript writes no exponent.
+#: JavaScript writes no exponent if the decimal point is at one of these positions, counted from the first digit.
 _PLAIN = range(-5, 22)
 
 

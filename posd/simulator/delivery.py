@@ -288,7 +288,7 @@ class Sender:
     async def stop(self) -> None:
         """Stop at once, as without power or network. Undelivered events stay queued.
 
-        The retry limit of 15 minutes runs on for an event that was already attempted.
+        For an event that was already attempted, the retry limit of 15 minutes continues.
         """
         self._running = False
         await cancel(self._lanes.values())

@@ -372,9 +372,9 @@ class Call(Strict, frozen=True):
 class PrintScenario(Story, frozen=True, kw_only=True):
     """Scenario of a print job. Without members the job is printed without a fault.
 
-    `takes`: duration of the printing. `fault`: the job ends FAILED, for this reason. `paper`: whether it was printed,
-    if that contradicts the end state. `own_id`: the terminal assigns its own id, and finds the job only by that id.
-    `person`: actions of a person, which only a test suite reads.
+    `takes`: duration of the printing. `fault`: the job ends FAILED, for this reason. `paper`: whether paper was
+    printed, if that contradicts the end state. `own_id`: the terminal assigns its own id, and finds the job only by
+    that id. `person`: actions of a person, which only a test suite reads.
     """
 
     creation: Creation = Creation()

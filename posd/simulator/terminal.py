@@ -351,7 +351,7 @@ class PaymentTerminal:
     running: Payment | None = None
     #: The shipped scenarios, and the user's own scenario under its file's name.
     _scenarios: dict[str, Scenario] = field(init=False)
-    #: The scenario for which the terminal is prepared.
+    #: The terminal is prepared for this scenario.
     _prepared: Scenario | None = None
     _preparing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _started: int = 0

@@ -42,7 +42,7 @@ from posd.storage.connection import KEY_TABLE, connect_reader, identify_known, i
 PAGES_AT_A_TIME = 1024
 #: Bytes compressed or read back between two checks of `stop`.
 PIECE_BYTES = 1 << 20
-#: Maximum time for which a response waits for the backup folder, in seconds.
+#: A response waits at most this long for the backup folder, in seconds.
 LOOK_SECONDS = 1.0
 #: Compression level. A higher level makes the file a tenth smaller and takes twice as long.
 GZIP_LEVEL = 3
@@ -367,7 +367,7 @@ NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db(\.gz)?", re.ASCII)
 NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db*"
 #: Default number of backups to keep: two weeks with one each night.
 KEEP = 14
-#: Maximum number of backups to keep, because each new backup reads all older ones.
+#: Maximum number of backups to keep. The limit exists because each new backup reads all older ones.
 MOST_KEPT = 10_000
 
 

@@ -19,7 +19,7 @@ from posd.base.json_types import encode
 from posd.base.text import composed
 from posd.storage import StoreError, UnusableFile, database_files
 
-#: Time for which a statement waits for a lock of another process, in milliseconds. Then the callers receive 503.
+#: A statement waits this long for a lock of another process, in milliseconds. Then the callers receive 503.
 BUSY_TIMEOUT_MS = 2000
 
 log = structlog.get_logger("posd.store")

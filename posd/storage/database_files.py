@@ -197,7 +197,7 @@ def mount_point(folder: Path) -> Path:
 # The log is reused from its beginning when all of it is written back and no connection reads an older state. If a
 # reader never ends, such as an open SQLite shell, the log grows until the disk is full.
 
-#: If the log is larger than this (bytes), a process reads it without end. A checkpoint truncates the log to 8 MiB
+#: If the log is larger than this (bytes), some process never stops reading it. A checkpoint truncates the log to 8 MiB
 #: (`storage.connection`).
 LARGE_LOG_BYTES = 32 * 1024 * 1024
 #: Bytes of the shared memory that reading connections lock (WAL_READ_LOCK of SQLite's wal.c).

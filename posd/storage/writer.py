@@ -376,7 +376,7 @@ class DatabaseWriter:
         self._waiting: list[_Job] = []
         self._riding: list[_Job] = []  # functions that join the next batch without starting one
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # lock for the user of the connection: a batch, or other work
+        self._turn = asyncio.Lock()  # held by the user of the connection: a batch, or other work
         self._closing = False
         self._trusted = True
         self._placed = OpenFiles(path)

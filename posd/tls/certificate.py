@@ -17,10 +17,10 @@ import msgspec
 
 from posd.config.values import HOST_NAME, is_address
 
-#: Number of days before the end at which a server certificate is renewed, or the operator is informed.
+#: posd renews a server certificate, or informs the operator, this number of days before its end.
 RENEWAL_DAYS = 30
-#: Number of days before the end at which the next CA is created and the operator is informed. Every terminal needs the
-#: next CA.
+#: posd creates the next CA, and informs the operator, this number of days before the end of the CA. Every terminal
+#: needs the next CA.
 OVERLAP_DAYS = 180
 
 
@@ -58,7 +58,7 @@ class CertificateInfo(msgspec.Struct, frozen=True):
         return (self.not_after - now).days
 
     def validity(self, now: datetime, soon: int = RENEWAL_DAYS) -> Validity:
-        """Judge the dates. `soon`: number of days before the end at which the certificate must be renewed."""
+        """Judge the dates. `soon`: the certificate must be renewed this number of days before its end."""
         if now > self.not_after:
             return Validity.EXPIRED
         if now < self.not_before:

@@ -368,8 +368,8 @@ def renew(
 
     The names from `init` are kept. Only one file of the served pair is replaced, so that no reader sees a mismatched
     pair. Near the end of the CA, or with `new_ca`, the next CA is created. At the end of the CA, or with `end_old_ca`,
-    the next CA signs. `called`: names by which terminals call this machine, which a new CA may also sign. The call
-    blocks. Raise TlsError.
+    the next CA signs. `called`: the names of this machine in terminals' calls. A new CA may also sign these names. The
+    call blocks. Raise TlsError.
     """
     made = files_in(directory)
     if not there(made.certificate) and not there(made.ca_certificate):

@@ -38,8 +38,8 @@ UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
 #: Tables whose row numbers people and programs store.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
-#: Number of row numbers that are skipped if the newest ones of the replaced file are unknown: more than that file can
-#: have used.
+#: If the newest row numbers of the replaced file are unknown, this many row numbers are skipped: more than that file
+#: can have used.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
 _ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
@@ -79,8 +79,8 @@ class MergedKind(msgspec.Struct, frozen=True):
     that row. `end`: column of the feed with the end of a record. `ended`: SQL for the same value in the table of the
     records (as `t`). `requested`: column that is NULL if a row has only the id of a record. `differing`: returns the
     differences between a row and its record, and a function that stores the derived values; raises one of UNREADABLE,
-    or AssertionError. `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid up to which records
-    are incomplete.
+    or AssertionError. `note`: adds a state to the feed. `last_incomplete_rowid`: returns the rowid of the last
+    incomplete record.
     """
 
     rows: RecordKind[Any, Any]

@@ -87,8 +87,8 @@ Chain = tuple[tuple[Any, ...], RetentionReason | None]
 class PrunedTable(msgspec.Struct, frozen=True):
     """Table from which retention removes old records, chain by chain.
 
-    `index`: index of the scan, by time and id. `chain_of`: called with the database, an id, the moment before which
-    records are old, and the check for an open call of an id.
+    `index`: index of the scan, by time and id. Arguments of `chain_of`: the database, an id, the time limit of old
+    records, and the check whether a call about an id is open.
     """
 
     noun: str
@@ -384,7 +384,7 @@ class Retention(msgspec.Struct, eq=False):
     """
 
     store: Store
-    days: int  # days for which records are kept, 0: without limit
+    days: int  # records are kept for this number of days, 0: without limit
     busy: Callable[[str], bool]
     now: Callable[[], datetime]
     confirmed: Callable[[], datetime]

@@ -87,8 +87,7 @@ def examine(name: str, check: DoctorCheck, shop: DoctorContext) -> list[CheckFin
         except Exception as error:  # noqa: BLE001 - a fault in one check must not stop the others
             said.append(shop.tell("check.broken", check.title, kind=type(error).__name__, error=error))
 
-    # The check runs in a daemon thread, because it can hang (on a dead network file system), which must not prevent the
-    # exit.
+    # The check runs in a daemon thread. If it hangs (on a dead network file system), the command can still exit.
     worker = threading.Thread(target=work, name=f"check-{name}", daemon=True)
     worker.start()
     worker.join(check.seconds)

@@ -363,7 +363,10 @@ def write(output: Output, first: str, found: Sequence[StatusLine], *, failing: b
 
 
 def step_lines(step: RemedyStep, room: int) -> list[str]:
-    """Return the lines of a step. A command that does not fit beside the text is on lines of its own, to copy."""
+    """Return the lines of a step.
+
+    If a command does not fit beside the text, it is on lines of its own, so that a user can copy it.
+    """
     words = shown(f"> {remedy([step])}")
     if step.command is None or width(words) <= room:
         return wrap(words, room)

@@ -105,7 +105,7 @@ def endless(transaction: Mapping[str, Any]) -> bool:
 
 
 def started(transaction: Mapping[str, Any]) -> str:
-    """Return the age of an open payment for which no customer waits, such as "started 7 days ago", or "" for others."""
+    """Return the age of an old open payment, such as "started 7 days ago", or "" for other payments."""
     if transaction["outcome"] is not None:
         return ""
     at = transaction["created_at"]

@@ -35,11 +35,12 @@ from posd.cli.watch.state import Kind, ListName, Row, Shop, Source, WatchState
 
 #: Minimum number of seconds between two frames.
 FRAME_SECONDS = 0.25
-#: Seconds for which the bottom line shows the result of an action.
+#: The bottom line shows the result of an action for this number of seconds.
 MESSAGE_SECONDS = 20.0
 #: Longest time of the exit, in seconds.
 EXIT_SECONDS = 5.0
-#: Pairs of minimum lines of the screen and maximum lines of advice. The first pair that fits counts.
+#: Pairs: the minimum number of lines of the screen, and the maximum number of lines of advice. The first pair that fits
+#: the screen is used.
 BELOW_LINES = ((30, 8), (24, 4), (16, 3))
 #: Minimum number of lines of a screen that shows the rates.
 RATES_FROM = 12
@@ -184,7 +185,7 @@ class Watch(App[None]):
         self.state = WatchState(shop)
         self.source = Source(socket, self.state, self.call_later)
         self._message, self._message_until = Text(), 0.0
-        #: Payment in the question on the bottom line, which asks whether to abort it.
+        #: Payment that the question on the bottom line is about. The question is whether to abort it.
         self._asked: Row | None = None
         #: Whether a key was pressed. Until then the most urgent row of all lists is selected.
         self._is_used = False

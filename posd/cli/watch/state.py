@@ -23,7 +23,7 @@ Document = Mapping[str, Any]
 
 #: Payments of this last period are counted.
 WINDOW = timedelta(hours=1)
-#: Time for which a payment stays on the screen after its end.
+#: After its end, a payment stays on the screen for this time.
 LINGER = timedelta(seconds=10)
 
 

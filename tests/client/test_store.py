@@ -75,7 +75,7 @@ def test_a_stored_payment_is_repeated_unchanged_and_removed_once_booked(tmp_path
         assert store.open_payments() == []
 
 
-def test_threads_that_store_the_same_payment_at_once_all_find_it_complete(store: PaymentStore) -> None:
+def test_threads_that_store_one_payment_at_once_all_find_a_complete_file(store: PaymentStore) -> None:
     payment = StoredPayment(ID, b'{"amount":{"iva":1}}', datetime.now(UTC))
     begin = threading.Barrier(8)
 

@@ -34,7 +34,7 @@ def test_a_header_value_comes_from_the_configuration_or_a_file_or_a_credential(
     assert resolved(config) == {"A": "plain", "B": "from file", "C": "from credential"}
 
 
-def test_the_file_of_a_header_value_is_read_at_each_use(tmp_path: Path) -> None:
+def test_the_file_of_a_header_value_is_read_only_when_used(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old")
     config = read('{A = {file = "token"}}', tmp_path)
     (tmp_path / "token").write_text("new")

@@ -100,7 +100,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(file: Path) -> None:
     assert [(name, line) for name, line, _, _ in problems(file)] == [("config.toml", None), ("a.toml", 1)]
 
 
-def test_the_first_file_may_be_missing_if_others_exist(file: Path) -> None:
+def test_the_first_file_may_be_missing_if_other_files_exist(file: Path) -> None:
     file.unlink()
     assert problems(file)[0][3] == "does not exist", "posd must not run on defaults because of a mistyped file name"
     further(file, a='[merchant]\nid = "M-9"\n')

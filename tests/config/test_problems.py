@@ -260,7 +260,7 @@ URLS = [
 
 
 @every(("key", "text", "reason", "cure"), WRONG, ids=[f"{row[0]}-{row[2][:24]}" for row in WRONG])
-def test_a_mistake_is_one_problem_at_its_key(tmp_path: Path, key: str, text: str, reason: str, cure: str) -> None:
+def test_each_mistake_is_reported_once_at_its_key(tmp_path: Path, key: str, text: str, reason: str, cure: str) -> None:
     (tmp_path / "there").touch()
     (tmp_path / "secret").write_text("hunter2")
     (problem,) = problems(text, tmp_path)

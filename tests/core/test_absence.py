@@ -48,7 +48,7 @@ def test_a_downtime_of_four_minutes_is_reported_and_no_time_is_negative(
         (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
     ],
 )
-def test_a_payment_is_settled_by_its_end_or_by_a_search_that_found_it_after_the_downtime(
+def test_after_a_downtime_a_payment_is_settled_by_its_end_or_a_search(
     searched: str | None, last: LastSearch | None, ended: bool, expected: bool
 ) -> None:
     assert settled(absence(a=searched), "a", ended=ended, last_search=last) is expected

@@ -82,7 +82,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_an_object_without_fault_keeps_its_meaning_and_its_text(document: Any) -> None:
+def test_an_object_without_faults_keeps_its_meaning_in_canonical_form(document: Any) -> None:
     text = encode(document)
     if faults(text):
         with pytest.raises(NotCanonical):

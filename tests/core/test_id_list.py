@@ -43,7 +43,7 @@ def test_a_line_names_a_payment(line: str, started: StartedPayment) -> None:
         assert read(f"# lane-1\n\n{line}{end}".encode()) == [started]
 
 
-def test_the_first_line_of_an_id_counts_and_the_order_is_kept() -> None:
+def test_a_repeated_id_counts_once_at_its_first_place() -> None:
     assert read(f"{TWO}\n{ONE}\t{AT}\n{ONE.upper()}\n".encode()) == [
         StartedPayment(TWO, "", ""),
         StartedPayment(ONE, "", AT),

@@ -139,7 +139,7 @@ def test_each_conflict_names_the_devices(kind: AddressConflict) -> None:
     assert "base_url if it has no TLS" in dispute.detail, "a terminal without TLS has nothing to pin"
 
 
-def test_a_device_with_another_serial_asks_for_a_corrected_configuration() -> None:
+def test_a_wrong_serial_of_a_device_needs_a_corrected_configuration() -> None:
     edit, load, decide = steps("SN-1", "SN-2")
     assert edit.does.endswith("write SN-2 in place of SN-1 into [[terminals]]")
     assert (edit.command, load.command) == ("sudo editor", "posd config check && sudo systemctl reload posd")

@@ -56,7 +56,7 @@ def test_any_body_is_parsed_or_refused(body: bytes) -> None:
         read_webhook(body)
 
 
-def test_damage_around_the_state_of_a_job_does_not_hide_it() -> None:
+def test_damage_around_the_state_of_a_job_does_not_hide_the_state() -> None:
     body = b'{"printJobId": "job-1", "status": "COMPLETED", "externalReference": "\xff"}'
     assert read_webhook(body) == JobReport("COMPLETED", "job-1", "\ufffd", None, None)
     assert read_status(body) == "COMPLETED"

@@ -188,7 +188,7 @@ def test_the_end_of_a_job_settles_its_attentions() -> None:
 
 @every("by", list(DecidedBy))
 @every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
-def test_reports_after_an_end_do_not_change_it(by: DecidedBy, word: str) -> None:
+def test_reports_after_the_end_of_a_job_do_not_change_the_end(by: DecidedBy, word: str) -> None:
     before = ended(by)
     job = model.take(before, JobReport(word, error_code="E-7"), DecidedBy.POLL, LATER)
     assert job.heard

@@ -161,7 +161,7 @@ def test_a_cancellation_in_the_reply_counts_and_keeps_the_terminals_text() -> No
 
 
 @pytest.mark.parametrize("before", [(ACK, None), (CARD, ACK)])
-def test_states_before_a_cancellation_do_not_change_it(before: tuple[str, str | None]) -> None:
+def test_earlier_states_do_not_change_a_cancellation(before: tuple[str, str | None]) -> None:
     canceled = CANCELED_BY_ANSWER(starting())
     for item in (event(content(*before)), found(content(*before))):
         after = item.apply(canceled)

@@ -46,7 +46,7 @@ def test_a_missing_answer_keeps_its_reason() -> None:
 PAGED = {"client_transaction_id": IDENTITY, "transaction_status": "APPROVAL"}
 
 
-def test_a_state_outside_an_element_counts_only_in_a_page() -> None:
+def test_a_state_outside_the_elements_counts_only_in_a_paged_reply() -> None:
     failed = read(json.dumps([PAGED]))
     assert isinstance(failed, SearchFailed)
     assert (failed.bears_id, failed.unreadable) == (True, True)

@@ -92,7 +92,7 @@ async def test_health_is_degraded_until_the_payment_has_ended(counter: Shop) -> 
     assert value(await families(counter.daemon), "posd_listener_away_payments") == 0
 
 
-async def test_a_search_that_finds_the_payment_settles_it(counter: Shop) -> None:
+async def test_a_search_that_finds_the_payment_settles_the_payment(counter: Shop) -> None:
     payment = await waiting(counter)
     await away(counter, LONG)
     assert (await listener(counter.daemon))[0] == "degraded"

@@ -78,9 +78,7 @@ async def test_a_reload_can_change_the_terminals(
     assert other.starts_of(open_there) == 1
 
 
-async def test_a_changed_serial_starts_no_second_payment_on_the_device_of_an_open_one(
-    posd: Daemon, terminal: ScriptedTerminal
-) -> None:
+async def test_a_changed_serial_starts_no_second_payment_on_a_device(posd: Daemon, terminal: ScriptedTerminal) -> None:
     """An operator writes the right serial of the device at the same address, while a payment of the old serial runs."""
     identity, document = await charge(posd)
     assert document["phase"] == "active"
@@ -101,7 +99,7 @@ async def test_a_changed_serial_starts_no_second_payment_on_the_device_of_an_ope
     assert (await charge(posd))[1]["phase"] == "active"
 
 
-async def test_addresses_that_a_reload_exchanges_start_no_second_payment_on_a_device(
+async def test_exchanged_addresses_start_no_second_payment_on_a_device(
     posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     identity, _ = await charge(posd)

@@ -112,7 +112,7 @@ async def test_an_event_after_the_final_is_kept_and_does_not_change_the_outcome(
     assert (await payment.get())["outcome"]["final_event"] == json.loads(final)
 
 
-async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_reserves_its_id(shop: Shop) -> None:
+async def test_an_event_of_an_unknown_transaction_rebuilds_the_transaction(shop: Shop) -> None:
     payment = shop.payment()
     content = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial)
     assert (await deliver(shop.daemon, address(shop.daemon, payment.identity), content)).status == 200
@@ -151,7 +151,7 @@ async def test_a_terminal_outside_the_fleet_that_runs_a_payment_gets_no_second_p
 
 
 @pytest.mark.parametrize("name", ["serial_number", "serialNumber"])
-async def test_an_error_with_another_serial_blocks_starts_to_that_device(shop: Shop, name: str) -> None:
+async def test_an_error_that_names_another_serial_blocks_further_starts(shop: Shop, name: str) -> None:
     """posd detects the other device before a payment runs there. The right device ends the conflict."""
     payment = await shop.started()
 

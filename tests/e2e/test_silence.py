@@ -72,7 +72,7 @@ async def attention_after(payment: Payment, reason: str) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_a_payment_in_doubt_is_searched_for_after_the_grace_and_then_with_growing_pauses(counter: Shop) -> None:
+async def test_a_payment_in_doubt_is_searched_for_in_growing_pauses(counter: Shop) -> None:
     arrivals: list[float] = []
 
     async def nothing(_request: Request, _writer: asyncio.StreamWriter) -> None:

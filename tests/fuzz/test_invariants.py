@@ -33,5 +33,5 @@ def found() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("target", "case"), tuple(found()))
-def test_the_invariants_hold_for_inputs_that_once_broke_them(target: str, case: Case) -> None:
+def test_the_invariants_hold_for_inputs_that_once_failed(target: str, case: Case) -> None:
     TARGETS[target].check(case)

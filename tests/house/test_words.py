@@ -209,7 +209,7 @@ def test_each_spanish_sentence_translates_a_sentence_of_posd() -> None:
     assert unused == set(), "remove the sentence from [sentence] of posd/cli/explain/es.toml, or correct it"
 
 
-def test_each_finding_is_used_by_a_check_and_each_finding_of_a_check_has_its_text() -> None:
+def test_each_finding_is_used_by_a_check_and_has_a_text() -> None:
     remedies, said = texts()["remedy"], set()
     codes = [(check, name) for check, group in texts().items() if group is not remedies for name in group]
     for path in (*Path(str(doctor.__file__)).parent.glob("*.py"), *map(Path, (dates.__file__, issue.__file__))):

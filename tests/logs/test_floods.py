@@ -77,7 +77,7 @@ def test_lines_with_a_field_kind_are_reported_too() -> None:
     assert [(item["event"], item["kind"], item["count"]) for item in lines] == [("log.collapsed", "stream.cut_off", 1)]
 
 
-def test_the_report_of_a_window_names_the_fields_by_which_its_lines_are_counted() -> None:
+def test_the_report_of_omitted_lines_names_the_counted_fields() -> None:
     floods = output.FloodFilter()
     line = {"event": "webhook.quarantined", "level": "warning", "terminal": "SN-1", "transaction": "7f3c"}
     for _ in range(LIMITS["webhook.quarantined"].lines):

@@ -26,7 +26,7 @@ FOR_EVENTS = limits.floor(limits.FREE_FOR_PAYMENTS, SIZE) - 16 * limits.KIB
 PATIENCE_SECONDS = 30.0
 
 
-async def test_print_jobs_are_refused_first_then_payments_and_an_approval_is_still_recorded(
+async def test_a_full_disk_refuses_prints_and_payments_but_records_approvals(
     small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with scripted_terminal(home, ports=3) as terminal:

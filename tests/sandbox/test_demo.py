@@ -168,7 +168,7 @@ def test_with_keep_the_demo_runs_on_for_the_printed_commands(demos: Mapping[str,
     demo.end()
 
 
-def test_without_charges_several_demos_run_and_killed_processes_are_restarted(tmp_path: Path) -> None:
+def test_several_demos_can_run_and_restart_killed_processes(tmp_path: Path) -> None:
     with ExitStack() as stack:
         options = ("--keep", "--no-charges", "--json", *FAST)
         environment = {"TMPDIR": str(tmp_path)}
@@ -206,7 +206,7 @@ def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(
 
 
 @pytest.mark.slow
-def test_a_fleet_charges_and_head_office_has_the_same_totals() -> None:
+def test_the_demo_of_a_fleet_has_the_same_totals_at_head_office() -> None:
     """Without the programs, the demo names the command that installs them."""
     done = posd_process("demo", "--fleet", "2")
     if absent := lacking("nats-server", "initdb", "postgres"):

@@ -46,7 +46,7 @@ async def test_a_request_against_the_spec_is_refused(till: Till, body: bytes, st
     assert (await till.charge()).status_code == 200  # a refusal does not occupy the terminal
 
 
-async def test_an_id_sent_twice_is_accepted_twice_and_the_ledger_shows_it(till: Till) -> None:
+async def test_an_id_sent_twice_is_accepted_twice_and_the_ledger_shows_both(till: Till) -> None:
     assert (await till.charge(client_transaction_id=UUID)).status_code == 200
     await till.terminal.ledger.wait_for("final")
     assert (await till.charge(client_transaction_id=UUID)).status_code == 200

@@ -292,7 +292,7 @@ def test_an_impossible_path_is_refused_with_the_remedy(database: Path, tmp_path:
             assert path.read_bytes() == content
 
 
-def test_the_check_of_a_target_writes_nothing_beside_it(database: Path, tmp_path: Path) -> None:
+def test_the_check_of_a_backup_target_writes_no_file(database: Path, tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
     with closing(sqlite3.connect(folder / "posd-20261120T104203Z.db")) as foreign:

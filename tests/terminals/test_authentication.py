@@ -97,7 +97,7 @@ def one(tmp_path: Path, entry: str) -> Config:
     return load(tmp_path / "config.toml")
 
 
-def test_the_configuration_chooses_the_scheme_and_secrets_are_read_once(tmp_path: Path) -> None:
+def test_the_secrets_of_a_terminal_are_read_once(tmp_path: Path) -> None:
     request = OutgoingRequest("GET", "https://t/x", {"accept": "application/json"})
     assert authentication_of(one(tmp_path, "").terminals[0], wall) is none
     (tmp_path / "token").write_text("old")

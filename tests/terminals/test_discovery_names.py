@@ -122,7 +122,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("resolving", [32, 0], ids=["idle", "busy"])
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_name_that_the_library_refuses_does_not_hide_others(
+async def test_a_name_that_the_library_refuses_does_not_hide_other_names(
     home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch, case: str, resolving: int
 ) -> None:
     monkeypatch.setattr(discovery_module, "MAX_RESOLVING", resolving)

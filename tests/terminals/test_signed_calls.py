@@ -65,7 +65,7 @@ async def test_the_terminal_can_decrypt_a_call_and_posd_its_reply(tmp_path: Path
         assert len({request.body for request in terminal.requests[:2]}) == 2
 
 
-async def test_a_reply_with_another_key_cannot_be_read_and_says_so(tmp_path: Path) -> None:
+async def test_a_reply_with_another_key_is_reported_as_unreadable(tmp_path: Path) -> None:
     async with called(tmp_path) as (terminal, device):
         other = SigningMoment.of(CODE, SERIAL, 0, HashEncryptConfig("_", "s", 300, "last", 0))
         sealed = other.encrypted(SAYS, bytes(16))

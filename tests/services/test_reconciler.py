@@ -168,24 +168,26 @@ async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves
 
 
 UNCONFIRMED = (ProofCode.SEARCH_NOT_CONFIRMED, ProofCode.ABORT_NOT_CONFIRMED)
+BUSY = b'{"type": "TERMINAL", "code": "TER-003"}'
 NEVER_FOUND_ANY = ProofCode.SEARCH_NEVER_FOUND_ANY
 
 
 @pytest.mark.parametrize(
-    ("serial", "profile", "codes"),
+    ("serial", "profile", "abort", "codes"),
     [
-        ("SN-TEST", CONFIRMED, ()),
-        ("SN-OTHER", CONFIRMED, (NEVER_FOUND_ANY,)),
-        ("", CONFIRMED, (NEVER_FOUND_ANY,)),
-        ("SN-TEST", "", (*UNCONFIRMED, NEVER_FOUND_ANY, ProofCode.ABORT_NOT_ASKED)),
+        ("SN-TEST", CONFIRMED, b"", ()),
+        ("SN-OTHER", CONFIRMED, b"", (NEVER_FOUND_ANY,)),
+        ("", CONFIRMED, b"", (NEVER_FOUND_ANY,)),
+        ("SN-TEST", CONFIRMED, BUSY, (ProofCode.WAS_ACKNOWLEDGED,)),
+        ("SN-TEST", "", b"", (*UNCONFIRMED, NEVER_FOUND_ANY, ProofCode.ABORT_NOT_ASKED)),
     ],
 )
-async def test_an_empty_search_is_proof_only_if_the_search_finds_an_ended_payment_of_the_terminal(
-    tmp_path: Path, serial: str, profile: str, codes: tuple[ProofCode, ...]
+async def test_empty_searches_are_proof_only_if_the_search_works_and_the_terminal_runs_nothing(
+    tmp_path: Path, serial: str, profile: str, abort: bytes, codes: tuple[ProofCode, ...]
 ) -> None:
     """`serial`: the serial in the search result for the ended payment. Without a serial the result is empty.
 
-    `codes`: the missing conditions of the proof.
+    `abort`: the body of the reply 409 to an abort. `codes`: the missing conditions of the proof.
     """
     ended, doubtful = str(uuid4()), str(uuid4())
     charge = json.dumps({**json.loads(CHARGE), "terminal": "SN-TEST"}).encode()
@@ -198,7 +200,7 @@ async def test_an_empty_search_is_proof_only_if_the_search_finds_an_ended_paymen
         terminal = inside.terminal
         reload(inside, f"{profile}{terminal.toml}{OTHER}")
         inbox = Inbox(ServiceParts(inside.store, inside.fleet, now), "", ApprovalChecks("", lambda: True))
-        terminal.search, terminal.abort = search, answering(409)
+        terminal.search, terminal.abort = search, answering(409, abort)
         await inside.payments.start(ended, charge)
         for status, previous in APPROVED:
             await inbox.receive(ended, body(ended, status, previous), "peer")

@@ -29,7 +29,7 @@ class Shop(Sandbox):
             yield
         finally:
             with owning_file():
-                self.start_daemon()
+                self.run(self.daemon.start())
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,11 @@ import itertools
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 #: Host of the posd listener.
@@ -53,20 +54,18 @@ class Attacker:
         self._begun = True
 
     @asynccontextmanager
-    async def tcp(self) -> AsyncIterator[Streams]:
-        """Open a connection from the next address. Reset the connection at the end."""
-        sock = self._socket()
-        try:
-            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, (HOST, self.port)), PATIENCE)
-            reader, writer = await asyncio.open_connection(sock=sock)
-        except BaseException:
-            sock.close()
-            raise
+    async def _kept(self, opening: Coroutine[Any, Any, Streams]) -> AsyncIterator[Streams]:
+        """Open a connection. Reset the connection at the end."""
+        reader, writer = await asyncio.wait_for(opening, PATIENCE)
         self.connected()
         try:
             yield reader, writer
         finally:
             writer.transport.abort()
+
+    def tcp(self) -> AbstractAsyncContextManager[Streams]:
+        """Return a connection from the next address."""
+        return self._kept(self._open())
 
     @asynccontextmanager
     async def secure(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
@@ -76,15 +75,18 @@ class Attacker:
             reader = writer._protocol._stream_reader  # type: ignore[attr-defined]
             yield reader, writer
 
-    @asynccontextmanager
-    async def till(self) -> AsyncIterator[Streams]:
-        """Open a connection to the tills' socket. Reset the connection at the end."""
-        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.till_socket), PATIENCE)
-        self.connected()
+    def till(self) -> AbstractAsyncContextManager[Streams]:
+        """Return a connection to the tills' socket."""
+        return self._kept(asyncio.open_unix_connection(self.till_socket))
+
+    async def _open(self) -> Streams:
+        sock = self._socket()
         try:
-            yield reader, writer
-        finally:
-            writer.transport.abort()
+            await asyncio.get_running_loop().sock_connect(sock, (HOST, self.port))
+            return await asyncio.open_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
 
     def _socket(self) -> socket.socket:
         sock = socket.socket()

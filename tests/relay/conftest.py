@@ -1,7 +1,6 @@
 """Shops with a feed.sock."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +10,6 @@ from tests.relay.lane import with_feed
 from tests.rig.shop import Shop, open_shop
 
 
-@asynccontextmanager
 async def _open() -> AsyncIterator[Shop]:
     with TemporaryDirectory(prefix="posd-") as directory:
         with_feed(Path(directory))
@@ -19,15 +17,7 @@ async def _open() -> AsyncIterator[Shop]:
             yield shop
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shop() -> AsyncIterator[Shop]:
-    """Yield one shop for a file."""
-    async with _open() as shop:
-        yield shop
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def own() -> AsyncIterator[Shop]:
-    """Yield a shop for one test. The test may remove the database."""
-    async with _open() as shop:
-        yield shop
+#: A shop for all tests of a file.
+shop = pytest_asyncio.fixture(_open, scope="module", loop_scope="module", name="shop")
+#: A shop for one test, which may remove the database.
+own = pytest_asyncio.fixture(_open, loop_scope="module", name="own")

@@ -63,16 +63,10 @@ class Counter:
     def socket(self) -> Path:
         return self.daemon.admin_socket
 
-    def start_daemon(self) -> None:
-        self.run(self.daemon.start())
-
-    def kill_daemon(self) -> None:
-        self.run(self.daemon.kill())
-
     def tidy(self) -> None:
         """Start the daemon if it is stopped. End the open payments."""
         if self.daemon.process is None:
-            self.start_daemon()
+            self.run(self.daemon.start())
         for payment in self.get("/transactions", {"open": "true"})["transactions"]:
             with suppress(Problem), Api(self.socket) as api:
                 api.post(f"/transactions/{payment['client_transaction_id']}/abort")

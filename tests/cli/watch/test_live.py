@@ -172,11 +172,11 @@ async def test_a_resized_screen_is_filled(shop: Counter) -> None:
 async def test_the_view_continues_after_a_restart_of_the_daemon(shop: Counter) -> None:
     async with seen(shop.socket) as view:
         await view.shows("  ok")
-        await asyncio.to_thread(shop.kill_daemon)
+        await asyncio.to_thread(shop.run, shop.daemon.kill())
         await view.shows("posd cannot be reached since", "trying again in")
         assert "away" in view.lines()[0]
         await view.press("a")  # keys still work
-        await asyncio.to_thread(shop.start_daemon)
+        await asyncio.to_thread(shop.run, shop.daemon.start())
         await view.shows("posd is back")
         assert "ok" in view.lines()[0]
         await asyncio.to_thread(shop.until, lambda: shop.get("/terminals")["terminals"][0]["reachable"], "no terminal")
@@ -296,9 +296,9 @@ def test_with_json_each_later_change_is_one_line(shop: Counter) -> None:
         # The view has no past data, so the test makes payments until the view shows a payment.
         shop.until(lambda: shop.charge(3) and select.select([stdout], [], [], 0.5)[0], "silent")
         assert json.loads(stdout.readline())["kind"] == "transaction"
-        shop.kill_daemon()
+        shop.run(shop.daemon.kill())
         assert "posd is away" in stderr.readline()
-        shop.start_daemon()
+        shop.run(shop.daemon.start())
         assert "posd is back" in stderr.readline()
         shop.until(lambda: shop.get("/terminals", {"check": "true"})["terminals"][0]["reachable"], "no terminal")
         payment = shop.charge(4)

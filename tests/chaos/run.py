@@ -50,7 +50,9 @@ class Run:
             operator.cancel()
         await asyncio.gather(*(self._pay_once_more(serial) for serial in self.plan.terminals))
         transactions = await shop.transactions()
-        await self._reprocess()
+        reply = await shop.daemon.call("POST", "/reprocess", socket=shop.daemon.admin_socket)
+        if reply.status != 200 or reply.json["differing"] or reply.json["applied"]:
+            shop.faults.append(f"reprocess answered {reply.status}: {reply.body.decode()}")
         await shop.end_daemon(signal.SIGTERM)
         return transactions
 
@@ -164,12 +166,6 @@ class Run:
                 break  # on a busy machine a connection can time out, but a start must not fail for another reason
         if outcome is None or outcome["result"] != "approved":
             self.shop.faults.append(f"the last payment on {serial}, without any fault, ended as {outcome}")
-
-    async def _reprocess(self) -> None:
-        """Reprocess all records, and check that nothing differs."""
-        reply = await self.shop.daemon.call("POST", "/reprocess", socket=self.shop.daemon.admin_socket)
-        if reply.status != 200 or reply.json["differing"] or reply.json["applied"]:
-            self.shop.faults.append(f"reprocess answered {reply.status}: {reply.body.decode()}")
 
 
 async def _cut_off(lan: Lan, fault: Fault) -> None:

@@ -113,7 +113,7 @@ class Fleet:
         """Cause one fault and repair it."""
         deeds: list[Callable[[], Awaitable[None]]] = [
             self._kill_relay, self._kill_relay, self._stop_relay, self._cut_link, self._swallow, self._kill_collector,
-            self._kill_collector, self._kill_server, self._crash_database,
+            self._kill_collector, self._crash_server, self._crash_server,
         ]  # fmt: skip
         deed = self.random.choice(deeds)
         self.broken[deed.__name__.removeprefix("_")] += 1
@@ -152,15 +152,12 @@ class Fleet:
         await self.collectors[number].stop(signal.SIGKILL)
         self.collectors[number] = await Command.start(self.config, "collect")
 
-    async def _kill_server(self) -> None:
-        await self.server.stop(signal.SIGKILL)
+    async def _crash_server(self) -> None:
+        """Crash head office's stream or database."""
+        server, number = self.random.choice([(self.server, signal.SIGKILL), (self.database, signal.SIGQUIT)])
+        await server.stop(number)
         await self._pay(self.random.choice(self.posts))
-        await self.server.start()
-
-    async def _crash_database(self) -> None:
-        await self.database.stop(signal.SIGQUIT)
-        await self._pay(self.random.choice(self.posts))
-        await self.database.start()
+        await server.start()
 
     async def restore(self) -> None:
         """Restore a backup on the last lane."""

@@ -60,7 +60,8 @@ def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[Non
     for used in request.node.funcargs.values():
         terminal = getattr(used, "terminal", None)
         if isinstance(terminal, ScriptedTerminal):
-            terminal.forget_scripts()
+            terminal.start = terminal.abort = terminal.search = terminal.instead = None
+            terminal.print_start = terminal.print_poll = None
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

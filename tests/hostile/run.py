@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
-from typing import Any
 
 from posd.base import limits
 from posd.httpd.admission import MAX_TURNED_AWAY
@@ -107,7 +106,8 @@ class Run:
             used = processor_seconds(pid) - used
         await _given_back(pid, meter.before + SPARE_DESCRIPTORS)
         self._events += sum(attack.events for attack in attacks)
-        lines = [line for line in daemon.lines[first_line:] if not self._honest(line)]
+        told = [(str(line.get("transaction")), line) for line in daemon.lines[first_line:]]
+        lines = [line for paid, line in told if paid not in self._paid or paid in self._path]
         memory = INSIDER_MEMORY_MB if insider else MEMORY_MB
         # The number of lines does not depend on the attackers' actions.
         a_minute = KINDS + DROPPED * insider
@@ -134,9 +134,6 @@ class Run:
         till = await self._shop.pay(seconds)
         self._paid |= till.paid.keys()
         return till
-
-    def _honest(self, line: dict[str, Any]) -> bool:
-        return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path
 
     def _stored(self, files: set[str]) -> list[str]:
         """Return texts about rows and files that no honest sender caused."""

@@ -39,7 +39,6 @@ def main() -> int:
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--changed", nargs="?", const="HEAD^", metavar="COMMIT", help="by default the parent commit")
     parser.add_argument("--minutes", type=float, default=math.inf, help="do not start a mutant after this time")
-    parser.add_argument("--sample", type=int, metavar="N", help="run N mutants of each module, not all")
     parser.add_argument("--daemon", action="store_true", help="run the tests of a daemon too, which takes minutes")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
@@ -64,8 +63,8 @@ def main() -> int:
     ]
     arguments = ["-o", "addopts=", "-p", "no:schemathesis", "-p", "no:cacheprovider", "-n", "0", "--timeout=30"]
     files = sorted(set().union(*(module.near for module in modules))) + [DAEMON] * given.daemon
-    pytest.main([*arguments, "-q", *files], plugins=[Mutation(modules, say, given.sample, end)])
-    if base is None and given.sample is None and given.minutes == math.inf:
+    pytest.main([*arguments, "-q", *files], plugins=[Mutation(modules, say, end)])
+    if base is None and given.minutes == math.inf:
         for module in modules:
             for name in module.accepted.keys() - module.known:
                 say(f"a needless reason in accepted.toml: {module.name} {name}")

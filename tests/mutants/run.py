@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from types import FunctionType
 
 import pytest
@@ -106,8 +105,6 @@ class Mutation:
 
     modules: Sequence[Module]
     say: Callable[[str], None]
-    #: Number of mutants of a module, or None for all.
-    sample: int | None = None
     #: Mutants that have not begun by then are left out.
     end: float = math.inf
     jobs: int = 3
@@ -221,9 +218,7 @@ class Mutation:
         sources, statements = watched(module.path, 0)
         exec(sources, {"__name__": module.name, "__reached__": at_import.add})
         made_at_import = {statements[number][0] for number in at_import}
-        made = list(mutants(module.path, module.changed))
-        chosen = Random(module.name).sample(made, min(len(made) if self.sample is None else self.sample, len(made)))
-        for mutant in (*[nothing] * self.jobs, *sorted(chosen, key=made.index)):
+        for mutant in (*[nothing] * self.jobs, *mutants(module.path, module.changed)):
             if time.monotonic() > self.end:
                 module.late += mutant is not nothing
             elif items := self._items(module, mutant):

@@ -143,9 +143,6 @@ class ScriptedTerminal:
         """Return the number of start requests for an id."""
         return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
 
-    def forget_scripts(self) -> None:
-        self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
-
     async def unplug(self, number: int = 0) -> None:
         """Close one of the listening ports."""
         await shut(self.servers[number])

@@ -29,7 +29,7 @@ class Shop(Sandbox):
             yield
         finally:
             with owning_file():
-                self.run(self.daemon.start())
+                self.start_daemon()
 
 
 @pytest.fixture(scope="module")

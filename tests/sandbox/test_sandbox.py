@@ -65,9 +65,9 @@ def test_a_payment_continues_after_a_kill_of_the_daemon(sandbox: Sandbox) -> Non
     payment = sandbox.client.charge(uuid.uuid4(), "11.20")
     sandbox.terminal.wait_for("event", client_transaction_id=payment.id)
     pid = sandbox.pid_path.read_text()
-    sandbox.run(sandbox.daemon.kill())
+    sandbox.kill_daemon()
     assert processes_naming(sandbox.config_path) == {}
-    sandbox.run(sandbox.daemon.start())
+    sandbox.start_daemon()
     assert sandbox.pid_path.read_text() != pid
     sandbox.terminal.do("approve")
     assert payment.outcome().next_step == "done"
@@ -103,7 +103,7 @@ def test_no_other_program_gets_the_address_of_a_stopped_daemon(sandbox: Sandbox)
     host, port = sandbox.webhook_address.split(":")
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind((host, int(port)))
-    sandbox.run(sandbox.daemon.start())
+    sandbox.start_daemon()
 
 
 @pytest.mark.parametrize("program", ["posd", "the simulated terminal"])

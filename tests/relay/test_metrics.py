@@ -16,9 +16,11 @@ from posd.relay.messages import encode
 from tests.relay.lane import Lane, sent
 from tests.relay.nats_server import NatsServer
 from tests.relay.scrapes import numbers, scraped
+from tests.rig.exposition import Family
 from tests.rig.needs import needs
 from tests.rig.ports import reserve
 from tests.rig.shop import Shop
+from tests.rig.waits import until
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -37,7 +39,12 @@ async def test_the_metrics_show_what_was_sent_and_what_is_unreachable(shop: Shop
     lane = Lane(shop.daemon, server, f'metrics_listen = "127.0.0.1:{port}"')
     relay = await lane.start()
     messages = await lane.until_complete()
-    found = await scraped(port)
+
+    async def acknowledged() -> dict[str, Family] | None:
+        told = await scraped(port)
+        return told if "posd_relay_state_timestamp_seconds" in told else None
+
+    found = await until(acknowledged)  # the stream has the state before the relay gets the acknowledgement
     assert found.keys() <= metrics.FAMILIES.keys()
     assert {name: family.labels for name, family in found.items()} == {
         name: set(family.labels) for name, family in metrics.FAMILIES.items()

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
@@ -246,9 +247,10 @@ class EndChecks:
             for name, counted in ("report", listed.get(identity, moved * 100)), ("shifts", closed[identity]):
                 told = f"the {name} counted {counted} cents for the {truth.kind} {identity}, which moved {moved}"
                 self.holds(counted == moved * 100, told)
-        total = sum(_cents(item["total"]) for item in report["by_currency"])
-        told = f"the report's total is {total} cents, and its payments add up to {sum(listed.values())}"
-        self.holds(total == sum(listed.values()) or report["unlisted"] > 0, told)
+        total = sum(Decimal(str(item["total"])) for item in report["by_currency"])
+        added = sum(Decimal(str(row["counted"] or 0)) for row in report["payments"])
+        told = f"the report's total is {total}, and its payments add up to {added}"
+        self.holds(total == added or report["unlisted"] > 0, told)
 
     def nothing_left(self, terminals: list[Document], metrics: str, known: list[Document]) -> None:
         """Check at the end of the run that no finished payment holds a terminal, and no connection is open."""

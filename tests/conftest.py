@@ -70,10 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "the Python that runs it",
     )
     parser.addoption(
-        "--skips",
-        metavar="FILE",
-        type=Path,
-        help="fail where a test is skipped for no reason of this list",
+        "--skips", metavar="FILE", type=Path, help="fail where a test is skipped for no reason of this list"
     )
 
 

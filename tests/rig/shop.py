@@ -16,15 +16,7 @@ from tests.rig.events import APPROVED, body
 from tests.rig.https import deliver
 from tests.rig.slow import examples
 from tests.rig.streams import Reply
-from tests.rig.terminal import (
-    Request,
-    Script,
-    ScriptedTerminal,
-    acknowledgement,
-    http,
-    nowhere,
-    scripted_terminal,
-)
+from tests.rig.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
 
 #: Number of terminals, in the quick suite and in the whole suite. Each test uses new terminals. posd probes all of them
 #: after each start, so many terminals take much processor time.
@@ -216,10 +208,7 @@ class Held:
 
 @asynccontextmanager
 async def open_shop(
-    directory: Path,
-    extra: str = "",
-    environment: Mapping[str, str] | None = None,
-    terminals: int | None = None,
+    directory: Path, extra: str = "", environment: Mapping[str, str] | None = None, terminals: int | None = None
 ) -> AsyncIterator[Shop]:
     """Run a shop for the block. `terminals`: number of terminals, if not the suite's."""
     count = examples(FEW_TERMINALS, TERMINALS) if terminals is None else terminals

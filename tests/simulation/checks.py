@@ -60,9 +60,10 @@ class Checks(EndChecks):
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
-        #: Id -> time of the newest call of a till that starts it, and time at which posd said that it never started.
-        self.asked: dict[str, float] = {}
-        self.denied: dict[str, float] = {}
+        self._calls = 0
+        #: Id -> number of the newest call that starts it, and of the newest call whose reply is that it never started.
+        self._start_calls: dict[str, int] = {}
+        self._denied_calls: dict[str, int] = {}
         #: Id -> true time until which a till permits the start, and the error of the clock at the till's request.
         self.deadlines: dict[str, tuple[datetime, timedelta]] = {}
         #: Id -> time of the first event that posd could not use.
@@ -82,8 +83,8 @@ class Checks(EndChecks):
         self.world.start_came.set()
         identity = truth.identity
         self.holds(len(truth.starts) == 1, f"posd sent {identity} {len(truth.starts)} times")
-        denied = self.denied.get(identity, 0.0) <= self.asked.get(identity, math.inf)
-        self.holds(denied, f"posd said that {identity} never started, and then sent it")
+        later = self._denied_calls.get(identity, 0) < self._start_calls.get(identity, math.inf)
+        self.holds(later, f"posd said that {identity} never started, and then sent it")
         clocks = self.world.machine.clocks
         until, error = self.deadlines.get(identity, (clocks.true, clocks.error))
         late = (clocks.true - until).total_seconds()
@@ -215,13 +216,20 @@ class Checks(EndChecks):
 
     # Calls of tills and of the operator.
 
-    def reply(self, path: str, reply: Reply) -> None:
-        """Check a reply to a till or an operator."""
+    def call(self, method: str, path: str) -> int:
+        """Return the number of a call of a till or an operator that begins now."""
+        self._calls += 1
+        if method == "PUT":
+            self._start_calls[identity_of(path)] = self._calls
+        return self._calls
+
+    def reply(self, call: int, path: str, reply: Reply) -> None:
+        """Check the reply to a call."""
         if reply.status >= 400:
             self.seen("problem", reply.json["code"])
             if reply.json.get("never_started"):
                 identity = identity_of(path)
-                self.denied[identity] = self.world.now
+                self._denied_calls[identity] = max(call, self._denied_calls.get(identity, 0))
                 told = f"posd says that {identity} never started, and sent it"
                 self.holds(not self.truth(identity).starts, told)
         self.holds(TOKEN.search(reply.body) is None, f"the reply to {path} has a callback token")

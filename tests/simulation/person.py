@@ -136,10 +136,11 @@ class Person(Part):
         """Call on a socket, by default on the operators' socket. Return None without a reply."""
         place = socket or self.world.machine.socket("admin")
         connect = self.world.network.dial("person", place, credentials=(900, 0, 0))
+        call = self.checks.call(method, path)
         reply = await call_once(connect, 60, method, path, body)
         if reply is not None:
             self.world.note("person", method, path, reply.status, b"" if path in OF_PROCESS else reply.body)
-            self.checks.reply(path, reply)
+            self.checks.reply(call, path, reply)
         return reply
 
     async def call(self, method: str, path: str, body: Any = b"", socket: str = "") -> Reply:

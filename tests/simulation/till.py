@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from posd.base.times import iso
 from tests.rig.streams import Reply
 from tests.simulation.chain import Chain, Link
-from tests.simulation.checks import RECOVERY_SECONDS, identity_of
+from tests.simulation.checks import RECOVERY_SECONDS
 from tests.simulation.http import Client, Stream, call_once
 from tests.simulation.part import Part, new_id, within
 from tests.simulation.plan import Sale
@@ -404,7 +404,7 @@ class Till(Part):
                     if self._client is None or self._client.end.is_closing():
                         self._client = Client(await self._dial())
                     self._called_at, life = self.world.now, self.world.machine.life
-                    self._starts(method, path)
+                    call = self.checks.call(method, path)
                     reply = await self._client.call(method, path, body)
             except OSError as error:
                 if isinstance(error, TimeoutError):
@@ -417,12 +417,8 @@ class Till(Part):
                 continue
             self.checks.answered(path, self._called_at, self._longest(method, path), reply)
             self.world.note(f"till {self.number}", method, path, reply.status, reply.body)
-            self.checks.reply(path, reply)
+            self.checks.reply(call, path, reply)
             return reply
-
-    def _starts(self, method: str, path: str) -> None:
-        if method == "PUT":
-            self.checks.asked[identity_of(path)] = self.world.now
 
     def _longest(self, method: str, path: str) -> float:
         """Return the longest permitted duration of a call, in seconds."""
@@ -432,9 +428,9 @@ class Till(Part):
 
     async def _call_once(self, method: str, path: str, *content: Any) -> Reply | None:
         """Call on a new connection. Return None if no reply arrives. `content`: the body, and its type."""
-        self._starts(method, path)
+        call = self.checks.call(method, path)
         reply = await call_once(self._dial(), PATIENCE, method, path, *content)
         if reply is not None:
             self.world.note(f"till {self.number}", "aside", method, path, reply.status, reply.body)
-            self.checks.reply(path, reply)
+            self.checks.reply(call, path, reply)
         return reply

@@ -223,7 +223,7 @@ def test_an_amount_is_shown_exactly(amount: str, said: str) -> None:
 WHEN = {
     DisplayCode.SENDING: f"`{Phase.STARTING}`",
     **{code: f"`{Phase.ACTIVE}`, `{status}`" for status, code in ACTIVE.items()},
-    DisplayCode.ABORTING: f"`next_step` `{NextStep.WAIT}`, and the terminal may have taken an abort",
+    DisplayCode.ABORTING: f"`next_step` `{NextStep.WAIT}`, and the terminal may have accepted an abort",
     DisplayCode.LOOKING: f"`{Phase.IN_DOUBT}`, `next_step` `{NextStep.WAIT}`",
     **dict.fromkeys(APPROVED, f"`{Phase.FINAL}`, `{NextStep.DONE}`"),
     DisplayCode.NOT_PAID: f"`{Phase.FINAL}`, `{NextStep.NEW_ID_OK}`",

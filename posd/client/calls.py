@@ -53,7 +53,7 @@ def check_amount(given: Amount | None, further: Collection[str] = ()) -> Mapping
     """
     parts = given if isinstance(given, Mapping) else {SUM: given}
     if sum(_numbers(parts, (*MEMBERS, *further))) == 0:
-        raise ValueError(f"{given!r} is an amount of 0: it has to be more")
+        raise ValueError(f"{given!r} is an amount of 0: an amount has to be above 0")
     return parts
 
 
@@ -76,13 +76,13 @@ def _number(name: str, value: object) -> Decimal:
         hint = f': write Decimal("{value!r}") or "{value!r}"' if isinstance(value, float) else ""
         raise TypeError(f"{name} is {value!r} ({type(value).__name__}): an amount is a Decimal, an int or a str{hint}")
     if isinstance(value, str) and not _TEXT.fullmatch(value):
-        raise ValueError(f"{name} is {value!r}: as a text it is digits such as '11.20', {_DIGITS}")
+        raise ValueError(f"{name} is {value!r}: as a text it has to be digits such as '11.20', {_DIGITS}")
     number = Decimal(value)
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or number < 0:
-        raise ValueError(f"{name} is {number}: it is a finite number, not below 0")
+        raise ValueError(f"{name} is {number}: it has to be a finite number, not below 0")
     if -exponent > MAX_FRACTION_DIGITS or (number and number.adjusted() >= MAX_INTEGER_DIGITS):
-        raise ValueError(f"{name} is {number:g}: it has {_DIGITS}")
+        raise ValueError(f"{name} is {number:g}: it can have {_DIGITS}")
     return number
 
 
@@ -96,10 +96,10 @@ def transaction_id(given: UUID | str) -> str:
     """Return the id of a payment in posd's format. Raise ValueError."""
     text = str(given).lower()
     if not _UUID.fullmatch(text) or text in NEVER_MEANT:
-        unset = " It is what a variable has that was never set: two payments would share it" * (text in NEVER_MEANT)
+        unset = " A variable that was never set has this value: two payments would share the id" * (text in NEVER_MEANT)
         raise ValueError(
-            f"{given!r} is no id of a transaction: it is a UUID that the till makes (uuid.uuid4()) and stores before "
-            f"the call, so that it can ask again.{unset}"
+            f"{given!r} is no id of a transaction: an id is a UUID that the till makes (uuid.uuid4()) and stores "
+            f"before the call, so that it can ask again.{unset}"
         )
     return text
 
@@ -107,7 +107,7 @@ def transaction_id(given: UUID | str) -> str:
 def print_job_id(given: str) -> str:
     """Return the id of a print job unchanged. Raise ValueError if posd would refuse it."""
     if not _PRINT_JOB_ID.fullmatch(given):
-        raise ValueError(f"{given!r} is no id of a print job: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
+        raise ValueError(f"{given!r} is no id of a print job: an id has 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
     return given
 
 
@@ -551,7 +551,7 @@ class Posd(
     def _begin(self, payment: StoredPayment, stored_at: datetime | None) -> Any:
         stored = self.store and self.store(payment)
         if isinstance(stored, Awaitable):
-            raise TypeError(f"`store` has stored nothing yet, it returned {stored!r}: that is for AsyncPosd")
+            raise TypeError(f"`store` returned {stored!r} and has stored nothing yet: an async `store` needs AsyncPosd")
         return self._run(self._begin_stored(payment, stored, stored_at))
 
     def _rows(self, call: plans.Call, member: str, kind: type[plans.R]) -> Iterator[plans.R]:

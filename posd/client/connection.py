@@ -177,7 +177,7 @@ def foreign(socket: str, status: int, raw: bytes) -> ForeignAnswer:
 
 def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
     """Return the error for a reply whose JSON does not follow the API."""
-    reason = f"the answer (HTTP {reply.status}) is not as this client knows it: {error}; is it posd, and how new?"
+    reason = f"the answer (HTTP {reply.status}) is not as this client knows it: {error}; check the version of posd"
     return ForeignAnswer(socket, reason, status=reply.status, raw=reply.raw)
 
 

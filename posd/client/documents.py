@@ -167,7 +167,7 @@ def _text(value: object) -> str:
         case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
             return "[" + ",".join(map(_text, value)) + "]"
         case _:
-            raise TypeError(f"{value!r} ({type(value).__name__}) cannot stand in JSON")
+            raise TypeError(f"{value!r} ({type(value).__name__}) cannot be written as JSON")
 
 
 def _name(name: object) -> str:

@@ -44,7 +44,7 @@ class _ThreeValued(Enum):
         done, undone, unclear = (str(each) for each in cls)
         return (
             f"there are three answers. Write `match outcome.{cls.__name__.lower()}:` with `case {done}:`, "
-            f"`case {undone}:` and `case {unclear}:` (a person looks, and nothing is paid again before)"
+            f"`case {undone}:` and `case {unclear}:` (a person has to check first: do not pay again)"
         )
 
 

@@ -472,7 +472,7 @@ class Place(Generic[R]):
             elif seq > self._seq:
                 found = documents.read(self._kind, source)
         except ValueError as error:
-            reason = f"an item of its stream is not as this client knows it: {error}; is it posd, and how new?"
+            reason = f"an item of its stream is not as this client knows it: {error}; check the version of posd"
             raise ForeignAnswer(self._socket, reason, status=200, raw=item.data.encode()) from error
         if found is not None:
             self._seq, self.resume = seq, item.id or str(seq)

@@ -198,8 +198,8 @@ def swap(path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "harm", "message"),
     [
-        ("ca.crt", lose, "ca.crt: does not exist, though its other half does"),
-        ("ca.key", lose, "ca.key: does not exist, though its other half does"),
+        ("ca.crt", lose, "ca.crt: does not exist, but the other file of the pair does"),
+        ("ca.key", lose, "ca.key: does not exist, but the other file of the pair does"),
         ("ca.crt", garble, "cannot be read"),
         ("ca.key", garble, "cannot be read"),
         ("ca.key", swap, "does not belong to"),
@@ -433,7 +433,7 @@ def test_a_ca_is_limited_to_private_networks_and_this_machine(made: TlsFiles) ->
 def test_only_a_configured_name_outside_the_limits_of_the_ca_is_an_error(
     made: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SubjectError, match=r"may not certify new\.example, 8\.8\.8\.8.*--force"):
+    with pytest.raises(SubjectError, match=r"cannot certify new\.example, 8\.8\.8\.8.*--force"):
         issue.init(made.ca_certificate.parent, names=["new.example"], addresses=["8.8.8.8"])
     monkeypatch.setattr(issue, "local_addresses", lambda: ["8.8.8.8", "10.1.1.1"])
     issue.renew(made.ca_certificate.parent)

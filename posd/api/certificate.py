@@ -180,7 +180,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if self.new_ca_from is not None:
             left = (self.new_ca_from - now).days
             state = "degraded" if left < NEW_CA_DAYS else state
-            words.append(f"a new CA signs in {left} days: terminals without it refuse the certificate then")
+            words.append(f"a new CA will sign in {left} days: terminals without it will then refuse the certificate")
             put = RemedyStep("put it on every terminal", "posd tls ca > ca.crt")
             todo = todo or (put, RemedyStep("then", "posd tls renew --end-old-ca"))
             reason = reason or "new_ca"
@@ -365,8 +365,8 @@ WORDS: Final[Mapping[str, str]] = {
     "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
     "bad_certificate": "it does not trust the CA, or called a name or address that is not in the "
     "certificate: put ca.crt on it (posd tls ca), and read posd tls status",
-    "certificate_unknown": "it does not trust the CA, or called a name or address that the certificate does not "
-    "carry: put ca.crt on it (posd tls ca), and look at posd tls status",
+    "certificate_unknown": "it does not trust the CA, or called a name or address that is not in the "
+    "certificate: put ca.crt on it (posd tls ca), and read posd tls status",
     "certificate_expired": "its clock says that the certificate has expired: check its clock, and posd tls status",
     "certificate_revoked": "it considers the certificate revoked: ask who runs the CA",
     "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it accepts",

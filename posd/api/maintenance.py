@@ -101,7 +101,7 @@ def read_backup(body: bytes) -> BackupRequest:
     path, into = reader.parsed("path", _path), reader.parsed("into", _path)
     keep, send = reader.whole("keep", 1, MOST_KEPT), bool(reader.flag("send"))
     if keep is not None and into is None:
-        reader.fault("/keep", "needs /into: it is the number of backups to keep in that directory")
+        reader.fault("/keep", "is the number of backups to keep in /into, which is missing")
     if [bool(path), bool(into), send].count(True) != 1 and not reader.faults:
         message = "is required if neither `into` nor `send` is given; only one of the three is allowed"
         reader.fault("/path", message)
@@ -133,7 +133,6 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
 WAITING = (
     "retention and posd prune: nothing is removed",
     "certificates: none is made or renewed",
-    "reports: they are marked",
 )
 
 

@@ -252,7 +252,8 @@ def schema(schemas: Schemas, code: str, *, printing: bool = False) -> Schema:
         own |= {} if code in NOT_OF_UNKNOWN_ID else _unknown_id(schemas)
     values: dict[str, str | int] = {"type": f"urn:posd:problem:{code}", "status": row.status, "code": code}
     members = {name: _constant(value) for name, value in values.items()}
-    return _problem(schemas, f"{row.title}: {row.when}", members, own, required)
+    words = row.title if row.title.lower() == row.when.lower() else f"{row.title}: {row.when}"
+    return _problem(schemas, words, members, own, required)
 
 
 def later_schema(schemas: Schemas) -> Schema:

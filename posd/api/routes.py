@@ -53,7 +53,7 @@ _OPERATOR_ROUTES = (
         "POST",
         "/v1/reprocess",
         "reprocess",
-        "Apply what can be applied of the quarantine, and derive everything again from the record. No body.",
+        "Apply the usable bodies of the quarantine, and derive all records again from the stored messages. No body.",
         {200: AnswerSpec("what was done", documents.Reprocessed)},
         STORED,
     ),
@@ -71,7 +71,7 @@ _OPERATOR_ROUTES = (
         "GET",
         "/v1/restore",
         "get_restore",
-        "Show each restore, and each time that the database had gone back, that no operator has confirmed.",
+        "Show what no operator has confirmed yet: restores, and times at which the database had gone back.",
         {200: AnswerSpec("what no operator has confirmed", documents.Restores)},
         STORED,
     ),
@@ -134,7 +134,7 @@ _OPERATOR_ROUTES = (
         {
             201: AnswerSpec("the shift", "Shift"),
             200: AnswerSpec(
-                "the last shift; none was closed: there was no payment since then, or `after` is not its `up_to`",
+                "the last shift; this call closed none: there was no payment since then, or `after` is not its `up_to`",
                 "Shift",
             ),
         },

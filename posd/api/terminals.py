@@ -32,7 +32,7 @@ MAX_URL = 300
 
 
 class IdentityDecision(Signed, frozen=True):
-    """Operator's decision which device is the terminal."""
+    """Operator's decision about which device is the terminal."""
 
     base_url: Annotated[
         str,

@@ -263,7 +263,7 @@ class RepairedText(msgspec.Struct, frozen=True):
 def mend(body: bytes) -> RepairedText:
     """Return the text with its damaged parts replaced. Raise BrokenStructure."""
     if len(body) > MAX_DAMAGED_BYTES:
-        raise BrokenStructure(f"it is damaged, and of what is damaged no more than {MAX_DAMAGED_BYTES} bytes are read")
+        raise BrokenStructure(f"it is damaged, and has more than {MAX_DAMAGED_BYTES} bytes")
     return _Repairer(body.decode("utf-8", "surrogateescape")).read()
 
 
@@ -354,7 +354,7 @@ class _Repairer:
         elif place:
             self._replace("null", place)
         else:
-            raise BrokenStructure("it is neither an object nor any other value")
+            raise BrokenStructure("it is no JSON value")
 
     def _skip(self) -> None:
         """Skip an array or object without reading its members."""
@@ -368,7 +368,7 @@ class _Repairer:
             if not expected:
                 self._at = found.end()
                 return
-        raise BrokenStructure("it breaks off inside what is nested too deeply")
+        raise BrokenStructure("it breaks off inside a value that is nested too deeply")
 
     def _replace(self, piece: str, place: Place) -> None:
         self._kept.append(piece)
@@ -441,7 +441,7 @@ def named(places: Collection[Place]) -> tuple[str, ...]:
 
 def _named(place: Place) -> str:
     steps = (ascii(step)[1:-1] if isinstance(step, str) else str(step) for step in place[:_MAX_NAMED])
-    return ".".join(step[:_MAX_NAME] for step in steps) or "what stands around it"
+    return ".".join(step[:_MAX_NAME] for step in steps) or "text around the document"
 
 
 # Encoding, and the types of fields.

@@ -152,16 +152,16 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     ),
     "chain_conflict": ProblemRow(
         409,
-        "Another operation of the chain is open, or has ended the chain",
+        "The chain does not allow this operation",
         "another operation of the same chain, of any type, is open, or has ended the chain",
         ASK_PERSON,
         _TRANSACTIONS,
     ),
     "amount_exceeds": ProblemRow(
         422,
-        "The amount is more than is allowed",
-        "a capture, void or refund exceeds what its original allows, a void is only for a part, or a sum is above "
-        "`[amounts] max_amount`",
+        "The amount is not allowed",
+        "a capture, void or refund exceeds what its original allows, a void is for less than the whole amount, or a "
+        "sum is above `[amounts] max_amount`",
         FIX_CALL,
         {
             "asked": Annotated[Exact, Meta(description="the requested sum")],
@@ -188,7 +188,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "restore_unseen": ProblemRow(
         409,
         "The database was restored, or is an older copy",
-        "the database was restored or is an older copy, and lacks the id: the request may have been sent before",
+        "the database lacks the id, and may have lost its record: the request may have been sent before",
         ASK_PERSON,
         {
             "since": Annotated[Moment, Meta(description="time of the restore, or when posd found the older copy")],
@@ -233,9 +233,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "not_abortable": ProblemRow(
         409, "No abort may be sent", "an abort could stop another payment, or the terminal cannot abort this one"
     ),
-    "call_outstanding": ProblemRow(
-        409, "A call to the terminal is under way", "a call to the terminal has not returned; resolve or release later"
-    ),
+    "call_outstanding": ProblemRow(409, "A call to the terminal is under way", "resolve or release after its return"),
     "not_configured": ProblemRow(
         501, "Not available", "the configured profile of the terminal has no such call", FIX_CALL
     ),
@@ -265,7 +263,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "forbidden": ProblemRow(
         403,
         "Not allowed on this socket",
-        "a call of the admin socket on the till socket, or metadata on the feed socket without relay.metadata",
+        "only another socket serves this call; or relay.metadata does not allow metadata on the feed socket",
         FIX_CALL,
     ),
     "method_not_allowed": ProblemRow(405, "Method not allowed", "the path has no such method", FIX_CALL),

@@ -295,7 +295,7 @@ FEED_AFTER = Parameter(
     "after",
     PLACE,
     "only changes after this place: `next_after` or `place` of a page, the id of a message, or 0 for the "
-    "beginning. `start` also means the beginning, and asks for ids with a check value",
+    "beginning. `start` also means the beginning, and asks for places with a check value",
     default=FeedPosition(),
     example="17",
 )

@@ -386,7 +386,7 @@ def _show_check(output: Output, found: "CompletenessCheck") -> ExitCode:
         words = f"{counted(unreadable, 'message')} or changes could not be used: see the table posd.unreadable"
         output.line(words, "yellow")
     if not counted_rows:
-        output.line("Rows were not counted: rows deleted later are not noticed here.")
+        output.line("This check did not count the rows, so it cannot notice deleted rows.")
     silent = sum(lane.silent for lane in lanes)
     unreachable = sum(lane.unreachable and lane.retired_at is None for lane in lanes)
     words = f"{silent} silent, {unreachable} unreachable, {counted(len(gaps), 'gap')}"

@@ -45,7 +45,7 @@ ASKED_BY = (
     "amount     a payment of exactly this sum",
     'metadata   {"scenario": NAME} in the request of the payment',
     "reference  NAME, print: included, as external_reference of the print job",
-    "live       the next payment or print job, by a key or the control API, or each later one",
+    "live       by a key or the control API: the next payment or print job, or each later one",
 )
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -75,7 +75,7 @@ class Stretch(msgspec.Struct, frozen=True):
     said_from: Annotated[Moment | None, Meta(description="the earliest time that the clock showed meanwhile")] = None
     said_to: Annotated[
         Moment | None,
-        Meta(description="the latest time that the clock showed meanwhile, at most 15 minutes too early"),
+        Meta(description="the latest time that the clock showed meanwhile; it may have shown up to 15 minutes more"),
     ] = None
     set_ahead: Annotated[
         bool, Meta(description="`true`: the clock was slow even before `since`, and was then set ahead")

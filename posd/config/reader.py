@@ -500,8 +500,8 @@ def _confirmed_for_two_editions(config: Config) -> Iterator[Conflict]:
             if all(row.confirmed for row in rows) and len({(row.method, row.path) for row in rows}) > 1:
                 yield (
                     (f"{PROFILE_SECTIONS[access_mode]}.{operation}.confirmed",),
-                    f"is for two paths: {' and '.join(row.path for row in rows)}, of the two editions",
-                    "remove it, and see each terminal working: posd terminals commission SERIAL",
+                    f"confirms the different paths of two editions: {' and '.join(row.path for row in rows)}",
+                    "remove it, and commission each terminal: posd terminals commission SERIAL",
                 )
 
 

@@ -73,7 +73,7 @@ _txt_key = read.matching(r"[!-<>-~]{1,32}", "the key of a TXT record", "visible 
 _document_member = read.matching(
     r"(?!(printJobId|externalReference|webhookUrl)$)[!-~]{0,64}",
     "a place for the document in the request",
-    'a name of its own, as in "document", or "" to lay the members of the document beside the others',
+    'an unused name, as in "document", or "" to put the members of the document beside the others',
 )
 _currency = read.matching(
     r"([A-Z]{3})?", "a currency", 'the three letters of ISO 4217 as the terminals write them, like "USD", or "" for any'

@@ -118,7 +118,7 @@ def words(absence: Absence, left: int) -> str:
     still = "it has" if count == left == 1 else f"{left} of them {'has' if left == 1 else 'have'}"
     return (
         f"the webhook listener was down {away} ({cause}) while {opened}; a terminal gives up an event after some "
-        f"five minutes, so it may never come. {still} neither ended nor been found by a search since"
+        f"five minutes, so the event may never come. {still} neither ended nor been found by a search since"
     )
 
 

@@ -87,7 +87,7 @@ Step = Callable[[], Awaitable[None] | None]
 TOO_MANY_SECONDS: Final = 1
 LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
 NOT_ON_THE_FEED_SOCKET: Final = (
-    "this socket serves GET /v1/feed, /v1/health and /v1/version only, the till socket the rest"
+    "this socket serves only GET /v1/feed, /v1/health and /v1/version; the till socket serves the rest"
 )
 
 log = structlog.get_logger("posd.daemon")

@@ -54,7 +54,7 @@ from posd.upkeep.restore_guard import SEEN
 #: Steps for an operator if a file of the database was moved while posd ran.
 PUT_BACK = (
     RemedyStep("put the same file back under its name: posd continues by itself"),
-    RemedyStep("do not restart posd before that: the contents of a file without a name would be lost"),
+    RemedyStep("do not restart posd before that: a restart could lose what posd has recorded"),
     RemedyStep("if it cannot be put back, stop posd and restore a backup", "posd restore BACKUP"),
 )
 

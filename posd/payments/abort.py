@@ -156,8 +156,8 @@ class Aborts(RecordService):
         if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:
             raise Problem(
                 "not_abortable",
-                f"cannot abort: this payment does not hold terminal {transaction.terminal} any more. An abort "
-                "would cancel the payment that runs there now; cancel it on the terminal",
+                f"cannot abort: this payment does not hold terminal {transaction.terminal} any more, and an "
+                "abort could cancel another payment. If the terminal still runs this one, cancel it there",
             )
         if not self.possible(transaction):
             raise Problem(

@@ -81,7 +81,7 @@ def judge_error(
     if not error.whole:
         return Doubtful(in_words)
     if error.code in _ZEROS or _says_more(answer, error, client_transaction_id):
-        return Doubtful(f"{in_words}, and with other content")
+        return Doubtful(f"{in_words}, and the reply has other content")
     if (error.type, error.code) == CARDHOLDER_CANCELED:
         return Canceled(said.status, said.body, error)
     if trusted:

@@ -229,7 +229,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     line_of("UndisputedLine", "posd knows again which device is the terminal.", entries.Undisputed),
     line_of(
         "ReadLine",
-        "For ten minutes no program had read the approval, or a program has read it now.",
+        "No program read the approval for ten minutes; or a program read it after that.",
         entries.OutcomeUnread,
         entries.OutcomeRead,
     ),

@@ -134,13 +134,13 @@ def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transac
     if old is not None:
         outcome = _set(outcome, supersedes=old)
         if old.result is not outcome.result:
-            said = "an operator's decision" if old.by_operator else "inference"
+            said = "an operator's decision" if old.by_operator else "a conclusion of posd"
             says = "an operator says" if outcome.by_operator else "the terminal says"
             transaction = attend(
                 transaction,
                 AttentionCode.OUTCOME_CORRECTED,
                 now,
-                f"the outcome was {old.result} by {said}; {says} {outcome.result}",
+                f"the earlier outcome {old.result} was {said}; {says} {outcome.result}",
             )
     trail = _set(transaction.trail, aborting=False)
     transaction = _set(transaction, phase=Phase.FINAL, outcome=outcome, withdrawn=None, trail=trail)

@@ -283,9 +283,7 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     attention_elsewhere: Annotated[int, Meta(description="payments outside this report that an operator should check")]
     clock_unsure: Annotated[
         list[Stretch],
-        Meta(
-            description="periods without trust in the clock that touch the report, by real time or by the wrong clock"
-        ),
+        Meta(description="periods in which posd did not trust the clock, if payments of the report may be from them"),
     ]
     unlisted: Annotated[
         int, Meta(description=f"number of counted payments that are not listed; the limit is {MOST_LISTED}")

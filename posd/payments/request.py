@@ -130,10 +130,9 @@ class StartRequest(msgspec.Struct, frozen=True):
         bool,
         WireFormat(bool | None),
         Meta(
-            description="`true` allows a further payment of the same `sale`, or a further operation on the same "
-            "original. Another payment of the `sale` may be approved or open: check an open one first. Another "
-            "operation on the original may be approved, but none may be open, and no void approved. "
-            "A repeated call does not need it"
+            description="`true` allows a further payment of a `sale` that has an approved or open one: check an open "
+            "one first. It also allows a further operation on an original that has an approved one of that type, but "
+            "not after an approved void, or while another operation is open. A repeated call does not need it"
         ),
     ] = False
     repeat: Annotated[

@@ -227,7 +227,8 @@ def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime
     failure = Failure(
         type="posd",
         code="proved_not_started",
-        message="the terminal reported twice that it runs nothing, and no search found it, by calls known to work",
+        message="the terminal reported twice that it runs nothing, and no search found the payment; both calls are "
+        "known to work",
     )
     outcome = outcomes.inferred(Result.NOT_STARTED, evidence, now, failure=failure)
     return _touch(outcomes.finish(transaction, outcome, now), transaction, now)

@@ -111,7 +111,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     AttemptLine,
     line_of(
         "PrintInterruptedLine",
-        "posd started, and found that its earlier process had ended before it sent the job, or meanwhile.",
+        "posd started, and found that its earlier process had ended before or while it sent the job.",
         entries.Interrupted,
     ),
     WebhookLine,

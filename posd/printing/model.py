@@ -359,7 +359,7 @@ def _finish(job: PrintJob, status: PrintStatus, report: JobReport, source: Sourc
     job = clear(_set(job, accepted_at=job.accepted_at or iso(now)), *SETTLED)
     if inferred is None or old is status:
         return job
-    detail = f"it had ended by {inferred} ({old or 'not accepted'}), and the terminal says {status}: that counts"
+    detail = f"it had ended by {inferred} ({old or 'not accepted'}), and the terminal says {status}, which counts"
     return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
 
 
@@ -367,8 +367,8 @@ def _compare(job: PrintJob, status: PrintStatus, report: JobReport, source: Sour
     """Compare a final report of the terminal with the end that the terminal reported first."""
     if status is not job.status:
         detail = (
-            f"the terminal said {job.status} by {job.decided_by}, and then {status} by {source}; the first stands. "
-            "Look at the paper"
+            f"the terminal said {job.status} by {job.decided_by}, and then {status} by {source}; the first "
+            "report counts. Check the paper"
         )
         return attend(job, PrintAttentionCode.CONFLICTING_FINAL, now, detail)
     error_code, error_message = _errors(status, report)

@@ -123,8 +123,8 @@ def record_intent(unit: WriteTransaction, draft: PrintJob, problem: Problem | No
         if original is None:
             raise Problem(
                 "unknown_original",
-                f"cannot print: no print job {draft.reprint_of} is known here that this one could reprint "
-                "(reprint_of); check its id, or omit it",
+                f"cannot print: the print job {draft.reprint_of} in reprint_of is not known here; check its id, or "
+                "omit reprint_of",
             )
         draft = msgspec.structs.replace(draft, reprint_of=original.print_job_id)
     if problem is not None:

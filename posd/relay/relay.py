@@ -290,7 +290,7 @@ class Relay:
             return position
         if seq > databases[-1].end + 1:
             raise OperatorNeeded(
-                f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give a number up to that"
+                f"--from {seq}: this lane's feed goes up to {databases[-1].end}", "Give this number or a lower one"
             )
         of = next((item for item in reversed(databases) if item.first_seq <= seq), databases[0])
         return messages.Position(of.database_id, seq - 1)

@@ -42,15 +42,15 @@ POST /terminals/SERIAL/decline             the acquirer declines
 POST /terminals/SERIAL/reject              the wait for the card, or for the PIN, has run out
 POST /terminals/SERIAL/cancel              the cardholder cancels
 POST /terminals/SERIAL/unplug              it loses the network; its events wait
-POST /terminals/SERIAL/plug                it is back on the network; its events set out
+POST /terminals/SERIAL/plug                it is back on the network; it sends its waiting events
 POST /terminals/SERIAL/power-off           it loses power, and forgets the payment that runs
 POST /terminals/SERIAL/power-on            it starts again
-POST /terminals/SERIAL/power-cycle         {"seconds": 5}: off, and on again after so many terminal seconds
+POST /terminals/SERIAL/power-cycle         {"seconds": 5}: off, and on again after this many terminal seconds
 POST /terminals/SERIAL/move                it gets another address (port), and announces it
 POST /terminals/SERIAL/certificate         {"which": "own" | "changed" | "expired" | "self-signed" | "wrong-name"}
 POST /terminals/SERIAL/paper               put paper in
 GET  /clock                                the time, and whether it is virtual
-POST /clock                                {"advance": 60}: with --virtual, let so many seconds pass
+POST /clock                                {"advance": 60}: with --virtual, let this many seconds pass
 """
 #: Maximum size of a body, in bytes.
 MAX_BODY_BYTES = 65_536

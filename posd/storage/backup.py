@@ -279,8 +279,8 @@ def _connect_copy(part: Path) -> sqlite3.Connection:
 def _trouble(error: sqlite3.Error) -> str:
     if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # without a code: from `connection.check_file`
         return (
-            f"the copy is not sound ({error}): the database is damaged; keep your existing backups, and check it: "
-            "posd verify"
+            f"the copy is damaged ({error}), so the database is damaged too; keep your existing backups, and check the "
+            "database: posd verify"
         )
     return f"the backup cannot be written ({error}); free the disk"
 

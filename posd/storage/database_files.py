@@ -215,7 +215,7 @@ def log_trouble(database: Path) -> tuple[str, RemedyStep] | None:
         return None
     if size <= LARGE_LOG_BYTES:
         return None
-    words = f"what is not yet in the database file has grown to {size // 1024 // 1024} MiB (the WAL)"
+    words = f"the write-ahead log of the database has grown to {size // 1024 // 1024} MiB"
     command = shlex.join(("sudo", "fuser", "-v", str(file)))
     found = ", ".join(f"{shown(name)} (process {pid})" for pid, name in log_readers(database))
     if found:

@@ -147,7 +147,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class GoneBack(msgspec.Struct, frozen=True):
-    """Mark of a start of posd at which the database was behind its witness, or another database was in its place."""
+    """Mark that the database was behind its witness at a start of posd, or was replaced by another one."""
 
     at: Annotated[Moment, Meta(description="when it was found")]
     reason: Annotated[str, Meta(description="how it was found, in words")]

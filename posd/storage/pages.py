@@ -188,7 +188,7 @@ def _decode(payload: bytes, length: int) -> tuple[list[Value], bool]:
     """
     end, at = _varint(payload, 0)
     if not at <= end <= length:
-        raise ValueError("its header does not end in it")
+        raise ValueError("its header is cut off")
     place, values = end, list[Value]()
     while at < end:
         kind, at = _varint(payload, at)

@@ -145,7 +145,7 @@ ClaimSource = Literal["config", "mdns", "trusted"]
 
 
 ProofWord = Annotated[
-    Proof, OPEN, Meta(description="`pinned`: the pinned certificate; `ca`: one of the named CA, with the serial")
+    Proof, OPEN, Meta(description="`pinned`: the pinned certificate; `ca`: one signed by the named CA, with the serial")
 ]
 
 

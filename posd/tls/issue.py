@@ -233,7 +233,7 @@ def load_ca(made: TlsFiles) -> Authority:
     """Return the present CA. Raise TlsError."""
     for path in (made.ca_certificate, made.ca_key):
         if not path.exists() and not (path == made.ca_key and _credential().exists()):
-            raise TlsError(f"{path}: does not exist, though its other half does; {_CURE}")
+            raise TlsError(f"{path}: does not exist, but the other file of the pair does; {_CURE}")
     found = _load(made.ca_certificate, made.ca_key if made.ca_key.exists() else _credential())
     ca = describe(made.ca_certificate)
     if ca.validity(datetime.now(UTC)) is Validity.EXPIRED:
@@ -404,7 +404,7 @@ def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> N
     addresses = tuple(item for item in given.addresses if item not in found.addresses)
     if left := Subjects(names, addresses):
         raise SubjectError(
-            f"the CA in {made.ca_certificate} may not certify {left}: it is limited to private networks, local names "
+            f"the CA in {made.ca_certificate} cannot certify {left}: it is limited to private networks, local names "
             "and the names that this machine had when it was made; make a new CA with --force (each terminal then "
             "needs its ca.crt)"
         )
@@ -431,7 +431,7 @@ def _chain(made: TlsFiles, ca: Authority, key: ec.EllipticCurvePrivateKey, subje
         subjects = permitted(root, subjects)
     if not subjects:
         raise TlsError(
-            f"the CA in {made.ca_certificate} may certify none of the names and addresses of this machine; make a "
+            f"the CA in {made.ca_certificate} can certify none of the names and addresses of this machine; make a "
             "new CA with --force (each terminal then needs its ca.crt)"
         )
     signer = ca.issuer[0]

@@ -26,8 +26,8 @@ from posd.tls.files import TlsFiles, fingerprint
 
 #: Steps for an operator after the loss of the CA.
 STEPS = (
-    RemedyStep("put the folder tls beside the database back from a copy, with its owners (sudo cp -a)"),
-    RemedyStep("where there is none", "posd tls init --force"),
+    RemedyStep("restore the folder tls, which is beside the database, from a copy, with its owners (sudo cp -a)"),
+    RemedyStep("if there is no copy", "posd tls init --force"),
     RemedyStep("then put the new ca.crt on every terminal"),
 )
 REMEDY = remedy(STEPS)

@@ -76,8 +76,8 @@ def read_id_list(file: BinaryIO) -> dict[str, StartedPayment]:
         number += 1
         if number > MOST_LINES:
             raise InvalidIdList(
-                f"the list of --ids has more than {MOST_LINES} lines; nothing was changed. Make it of less time, by a "
-                "later --since of posd collect ids"
+                f"the list of --ids has more than {MOST_LINES} lines; nothing was changed. Make a shorter list: give "
+                "posd collect ids a later --since"
             )
         try:
             started = _payment(line)
@@ -92,8 +92,8 @@ def read_id_list(file: BinaryIO) -> dict[str, StartedPayment]:
         raise InvalidIdList(*_words(faults))
     if not found:
         raise InvalidIdList(
-            "the list of --ids names no payment; nothing was changed. Check whether posd collect ids wrote it to "
-            "its end. If head office knows of no payment, restore without --ids"
+            "the list of --ids names no payment; nothing was changed. Check whether posd collect ids wrote the "
+            "whole list. If head office knows of no payment, restore without --ids"
         )
     return found
 

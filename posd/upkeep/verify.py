@@ -99,14 +99,14 @@ KINDS = {
     "outcome": ("a payment is final without an outcome, or has one without being final", _DERIVE),
     "evidence": ("the event of an outcome is not recorded", _RESTORE),
     "final_event": ("the final event of a payment is not one of its events", _DERIVE),
-    "print_job": ("a print job is not what its record says, or not both ended and decided", _DERIVE),
+    "print_job": ("a print job does not match its record, or contradicts itself", _DERIVE),
     "history": ("the newest row of the history differs from the payment or print job", _DERIVE),
     "lease": ("a terminal is held by a payment of another terminal", "free it: posd release {id}"),
     "pruned": (
         "the remaining entry of a removed payment or print job is unreadable, or its record still exists",
         "remove it again: posd prune. If that does not help: " + _RESTORE,
     ),
-    "key": ("the backup has no callback key: if that is lost too, callbacks under way are refused", _ANOTHER),
+    "key": ("the backup has no callback key: if the key file is lost too, callbacks under way are refused", _ANOTHER),
     "interrupted": ("a restore was interrupted in its last step", "start posd, or restore again: it is finished then"),
 }
 

@@ -62,7 +62,7 @@ GONE = "Terminal SN-0001 is no longer in the configuration"
         ("found", [], ["The terminal knows this payment"]),
         ("none", [SURE], ["The terminal answered", "That alone proves nothing"]),
         ("no_answer", [SURE], ["gave no usable answer", "does not show whether the customer was charged"]),
-        ("none", [CONFLICTING], ["The device", "it may not be terminal SN-0001"]),
+        ("none", [CONFLICTING], ["The device", "perhaps it is not terminal SN-0001"]),
         ("none", [REMOVED], [GONE, "whether the customer was charged"]),
         ("no_answer", [REMOVED], [GONE, "whether the customer was charged"]),
     ],

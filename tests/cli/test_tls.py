@@ -175,7 +175,7 @@ def test_renew_with_if_needed_repairs_the_certificate(config: Path, made: TlsFil
 
 def test_renew_names_what_is_missing_and_changes_nothing(config: Path, made: TlsFiles) -> None:
     for path, content, words in (
-        (made.ca_certificate, None, "though its other half does"),
+        (made.ca_certificate, None, "but the other file of the pair does"),
         (made.private_key, "x", "server.key: cannot be read as PEM"),
         (made.private_key, None, "server.key: does not exist; make a new pair with: posd tls init"),
     ):

@@ -239,7 +239,7 @@ WRONG = [
     (
         "profile.abort.confirmed",
         '[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\nedition = "2026"\n[profile.abort]\nconfirmed = true',
-        "is for two paths: /terminal/v1/sync/abort and /terminal/v1/abort",
+        "confirms the different paths of two editions: /terminal/v1/sync/abort and /terminal/v1/abort",
         "posd terminals commission",
     ),
 ]

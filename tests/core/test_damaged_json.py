@@ -96,7 +96,7 @@ def test_incomplete_json_is_not_read(broken: bytes) -> None:
         (b"{a: 1}", "broken at character 1"),
         (b'{"a": 1', "breaks off before its end"),
         (b'{"a": "x', "breaks off inside a text"),
-        (b'{"a": ' + b"[" * 200, "inside what is nested too deeply"),
+        (b'{"a": ' + b"[" * 200, "inside a value that is nested too deeply"),
     ],
 )
 def test_incomplete_json_has_its_reason(broken: bytes, reason: str) -> None:
@@ -132,7 +132,7 @@ def test_unreadable_json_gives_both_reasons_and_is_shown_as_null() -> None:
 
 
 def test_damaged_places_are_named_on_one_short_ascii_line() -> None:
-    assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "what stands around it")
+    assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "text around the document")
     assert named([(name,) for name in "edcba"]) == ("a", "b", "c", "d", "e")
     assert named([(name,) for name in "fedcba"]) == ("a", "b", "c", "d", "e", "1 more")
     (long,) = named([("x" * 1000,) * 100])

@@ -184,7 +184,7 @@ def test_an_operator_can_resolve_a_payment_after_not_started_was_disproved() -> 
     transaction = after(person(Result.APPROVED), start=disproved)
     assert there(transaction.outcome).supersedes == disproved.withdrawn
     corrected = there(transaction.attention_of(AttentionCode.OUTCOME_CORRECTED))
-    assert corrected.detail == "the outcome was not_started by inference; an operator says approved"
+    assert corrected.detail == "the earlier outcome not_started was a conclusion of posd; an operator says approved"
     ended = after(event(R1), start=transaction)
     assert (there(ended.outcome).supersedes, ended.withdrawn) == (transaction.outcome, None)
     assert codes(ended) == {"outcome_corrected"}
@@ -192,7 +192,7 @@ def test_an_operator_can_resolve_a_payment_after_not_started_was_disproved() -> 
 
 def test_the_attention_says_that_a_final_event_corrected_an_operators_decision() -> None:
     corrected = there(after(person(Result.CANCELED), event(R1)).attention_of(AttentionCode.OUTCOME_CORRECTED))
-    assert corrected.detail == "the outcome was canceled by an operator's decision; the terminal says approved"
+    assert corrected.detail == "the earlier outcome canceled was an operator's decision; the terminal says approved"
 
 
 def test_the_outcome_of_an_unsent_request_has_the_reason() -> None:

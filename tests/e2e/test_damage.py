@@ -65,7 +65,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a byte of a name is no UTF-8": (put(b"Banco", b"B\xe1nco"), "raw_response.card_data.bank"),
     "NaN": (put(b"11.2,", b"NaN,"), "raw_response.authorized_amount"),
     "no client_transaction_id": (without("client_transaction_id"), "client_transaction_id"),
-    "a byte order mark": (lambda body: b"\xef\xbb\xbf" + body, "what stands around it"),
+    "a byte order mark": (lambda body: b"\xef\xbb\xbf" + body, "text around the document"),
 }
 
 

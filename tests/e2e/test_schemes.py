@@ -125,5 +125,5 @@ async def test_a_wrong_configuration_is_reported_to_the_till_and_by_log_and_doct
             clocks = {item["subject"]: item for item in said if item["check"] == "clock"}
             for serial in ("SIX-AHEAD", "SIX-BEHIND"):
                 assert clocks[serial]["status"] == "failure"
-                assert "it refuses every call" in clocks[serial]["meaning"]
+                assert "the terminal refuses every call" in clocks[serial]["meaning"]
             assert CODE not in json.dumps(posd.lines) + json.dumps(said)

@@ -26,7 +26,7 @@ REFUSALS = {
     "is not a time zone": "which there are, the system says",
     "since and `until` are required": "these or another parameter",
     "/path is required if neither": "one of three fields",
-    "/keep needs /into": "goes with another field",
+    "which is missing": "goes with another field",
     "nothing was done: /(path|into) ": "what the disk has there",
     "must add up to more than 0": "the sum of several fields",
     "/amount is required": "depends on the type",

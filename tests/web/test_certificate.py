@@ -199,5 +199,5 @@ async def test_a_failed_renewal_is_logged_and_repeated_later(tmp_path: Path, mon
             await told(2)
     failed = [line for line in lines if line["event"] == "certificate.not_renewed"]
     assert len(failed) == 2
-    assert "ca.key: does not exist, though its other half does" in failed[0]["error"]
+    assert "ca.key: does not exist, but the other file of the pair does" in failed[0]["error"]
     assert failed[0]["detail"] == "it is not for pos.example"

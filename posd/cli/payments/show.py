@@ -336,7 +336,7 @@ def list_(ctx: click.Context, /, output: Output, everything: bool, jobs: bool, *
 @json_option
 @click.pass_context
 def print_jobs(ctx: click.Context, /, output: Output, given_id: str | None, wait: bool, **filters: Any) -> None:
-    """List print jobs: the old name of posd list --print-jobs, with ID of posd show, with --wait of posd await."""
+    """List print jobs. Old name of posd list --print-jobs; with ID, of posd show; with --wait, of posd await."""
     if given_id is None:
         ctx.invoke(list_, output=output, jobs=True, **filters)
     elif wait:

@@ -60,12 +60,12 @@ def _command(kind: OperationType) -> click.Command:
 
 
 def _parameters(kind: OperationType) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
-    another = "Allow it although the --sale has another payment (split payment)."
+    another = "Allow the payment although the --sale has another one (split payment)."
     if originals := OPERATIONS[kind].originals:
         offered = payments("phase=final", *sorted(originals), approved=True)
         yield click.argument("original", required=False, shell_complete=offered)
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Acquirer's reference of ORIGINAL.")
-        another = f"Allow it although ORIGINAL has another {operation(kind).noun}, or the --sale has one."
+        another = f"Allow the operation although ORIGINAL has another {operation(kind).noun}, or the --sale has one."
     yield click.argument("amount", required=False)
     yield terminal_option
     for name, words in PARTS.items():
@@ -82,7 +82,7 @@ def _parameters(kind: OperationType) -> Iterator[Callable[[Callable[..., None]],
         help="Field of the request to the terminal. Repeatable.",
     )
     yield click.option(
-        "--sale", metavar="KEY", help="Key of the sale; refused while it has another open or approved payment."
+        "--sale", metavar="KEY", help="Key of the sale. posd refuses a second open or approved payment of a sale."
     )
     yield click.option("--additional", "--repeat", is_flag=True, help=f"{another} --repeat is its old name.")
     yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; if omitted, a new one.")

@@ -309,7 +309,10 @@ def test_for_a_wrong_certificate_date_doctor_suggests_the_clock_and_not_a_pin(
         cause("terminal_expired", setup, stack, monkeypatch)
         monkeypatch.setattr(context.DoctorContext, "health", lambda _shop, name: said if name == "clock" else {})
         (found,) = (one for one in setup.findings() if one["check"] == "terminal")
-    assert (found["status"], "no payment while it trusts this clock" in found["meaning"]) == (status, clock == "ok")
+    assert (found["status"], "While posd trusts this clock, it sends the terminal no payment" in found["meaning"]) == (
+        status,
+        clock == "ok",
+    )
     assert not [command for command in found["commands"] if "pin" in command]
 
 

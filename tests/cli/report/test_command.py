@@ -112,7 +112,7 @@ def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> Non
     ):
         done = report(*way, fill=fill, clock=clock).ends(0, *marks)
         if way == ("--csv",):
-            assert "before was 2026-11-20 08:00, the first one after 2026-11-20 09:00." in " ".join(done.stderr.split())
+            assert "until 2026-11-20 08:00, and again from 2026-11-20 09:00 on." in " ".join(done.stderr.split())
 
 
 def test_each_currency_has_its_totals() -> None:

@@ -169,8 +169,8 @@ gauge {prefix}_process_resident_memory_bytes - Memory of the process.
 counter {prefix}_process_cpu_seconds_total - Processor time of the process.
 gauge {prefix}_process_start_time_seconds - Start of the process, in seconds since 1970.
 gauge {prefix}_process_open_fds - Open file descriptors.
-gauge {prefix}_process_max_fds - Most descriptors that it may open.
-counter {prefix}_log_lines_dropped_total - Dropped lines of its log: the reader had stopped, or the disk was full.
+gauge {prefix}_process_max_fds - Most file descriptors that the process may open.
+counter {prefix}_log_lines_dropped_total - Dropped log lines: the reader of the log had stopped, or the disk was full.
 """
 
 

@@ -34,11 +34,11 @@ _TABLE = """
 gauge posd_relay_build_info version The version that runs.
 gauge posd_relay_connected - 1 while there is a connection to one of head office's servers.
 counter posd_relay_messages_total kind Messages that the stream has acknowledged.
-counter posd_relay_changes_total - Changes of the feed in these messages.
-counter posd_relay_bytes_total - Size of these messages.
+counter posd_relay_changes_total - Changes of the feed in the messages that the stream has acknowledged.
+counter posd_relay_bytes_total - Size of the messages that the stream has acknowledged.
 counter posd_relay_lost_changes_total - Changes that were removed from the feed and never sent.
-counter posd_relay_overtaken_total - Times that another message of this lane arrived first. The relay continued after
-  it.
+counter posd_relay_overtaken_total - Times that another message of this lane reached the stream first. The relay
+  continued after it.
 counter posd_relay_failures_total away Times posd or the stream could not be reached.
 gauge posd_relay_waiting_changes - Changes not yet sent when the relay last read the feed; absent before the first read.
 gauge posd_relay_state_timestamp_seconds - Last time when all changes were sent and acknowledged, in seconds since

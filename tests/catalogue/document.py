@@ -63,7 +63,7 @@ def _printed(expect: PrintExpect) -> str:
         (True, f"**{end}**"),
         (expect.decided_by, f"by {expect.decided_by}"),
         (expect.error_code, f"`{expect.error_code}`"),
-        (expect.papers != (expect.status == "COMPLETED"), f"*papers: {expect.papers}*"),
+        (expect.papers != (expect.status == "COMPLETED"), f"*printed copies: {expect.papers}*"),
         *_attention(expect),
     )
 

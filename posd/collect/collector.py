@@ -55,7 +55,7 @@ gauge posd_fleet_lanes - Lanes that have ever sent a message.
 gauge posd_fleet_lanes_silent - Lanes that have sent nothing for ten minutes.
 gauge posd_fleet_lanes_away - Lanes that have sent nothing for a day.
 gauge posd_fleet_lanes_incomplete - Lanes with missing changes, by the stored progress; not every row is examined.
-gauge posd_fleet_lanes_health status Lanes by the last health that posd reported; other: nothing yet.
+gauge posd_fleet_lanes_health status Lanes by the health that posd reported last; other: not reported yet.
 gauge posd_fleet_payments_open - Payments without an outcome, by the lanes' last messages.
 gauge posd_fleet_payments_in_doubt - Payments in doubt: the terminal may or may not have them.
 gauge posd_fleet_attention code Payments and print jobs that need a person.

@@ -37,7 +37,7 @@ def made() -> Iterator[Made]:
         shutil.rmtree(directory)
 
 
-def test_a_seed_gives_the_same_plan() -> None:
+def test_only_the_same_seed_gives_the_same_plan() -> None:
     assert make_plan(7, 200, 6, 5) == make_plan(7, 200, 6, 5)
     assert make_plan(7, 200, 6, 5) != make_plan(8, 200, 6, 5)
 

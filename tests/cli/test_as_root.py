@@ -153,7 +153,7 @@ def test_posd_starts_after_root_has_run_the_advised_commands_in_a_new_state_fold
     assert "posd.started" in started.stderr, (done, started)
 
 
-def test_each_start_names_the_command_that_gives_one_file_back_to_posd(shop: OthersShop) -> None:
+def test_a_failed_start_names_the_command_that_gives_one_file_back_to_posd(shop: OthersShop) -> None:
     """The files may come from `sudo cp` of a copy."""
     for file in ("posd.db", "posd.db-wal", "posd.db.lock", "callback.key", "tls", "tls/server.key"):
         path = shop.state / file

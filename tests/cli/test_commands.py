@@ -200,7 +200,7 @@ def test_a_function_that_fails_is_reported_and_loses_its_proof(shop: Shop) -> No
 
 
 @pytest.mark.slow
-def test_a_person_is_asked_on_a_screen_of_eighty_columns(shop: Shop) -> None:
+def test_commissioning_asks_its_questions_on_the_terminal_even_with_json(shop: Shop) -> None:
     command = ("terminals", "commission", shop.serial, "--amount", WAITS, "--operator", "Ana")
     seen = posd_on_terminal(*command, socket=shop.admin_socket, types="y\ny\nn\nn\n")
     seen.ends(0, "ask for a card, for 9000.08?")

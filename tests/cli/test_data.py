@@ -175,7 +175,7 @@ def test_restore_shows_the_list_of_ids_before_the_question(shop: Shop, with_back
     assert "The list of ids named 3 payments; 2 of them were not known here." in done
 
 
-def test_restore_accepts_a_list_from_standard_input_with_json(shop: Shop) -> None:
+def test_restore_with_json_accepts_a_list_from_standard_input(shop: Shop) -> None:
     line = forks.command("posd", ("--config", str(shop.config), "restore", "--ids", "-", "--json"))
     done = subprocess.run(line, input=f"{name(9)}\r\n", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

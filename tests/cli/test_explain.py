@@ -243,7 +243,7 @@ def test_each_text_fits_the_type_of_the_payment(kind: str | None) -> None:
 
 
 @every("kind", KINDS, ids=str)
-def test_only_an_approval_means_done_and_an_unclear_end_is_not_denied(kind: str | None) -> None:
+def test_only_an_approval_is_described_as_done_and_an_unclear_end_as_uncertain(kind: str | None) -> None:
     approved = operation(kind).approved
     for result in Result:
         words = meaning(ended(kind, result))[1]
@@ -393,7 +393,7 @@ def screens(language: Language) -> dict[str, str]:
     return found | dict(flat(tomllib.loads(findings.read_text("utf-8"))))
 
 
-def test_each_text_of_a_screen_exists_in_each_language_with_the_same_names() -> None:
+def test_each_text_of_a_screen_exists_in_each_language_with_the_same_placeholders() -> None:
     english, spanish = screens(Language.EN), screens(Language.ES)
     assert english.keys() - spanish.keys() - ENGLISH == set()
     for name in english.keys() & spanish.keys():
@@ -501,7 +501,7 @@ def test_the_advice_on_a_reason_has_only_the_commands_of_this_reason() -> None:
 
 @pytest.mark.usefixtures("spanish")
 @every("name", read(Language.ES)["check"])
-def test_a_status_with_many_faults_has_no_text_of_the_daemon(name: str) -> None:
+def test_a_status_shows_the_daemons_text_only_for_an_unknown_reason(name: str) -> None:
     """The screen shows the daemon's text only for a reason that a newer posd has added."""
     rows = read(Language.ES)["doubt"] if name == "clock" else read(Language.ES)["check"][name]["found"]
     for reason in (*rows, "of_a_newer_posd"):

@@ -43,7 +43,7 @@ def searched(result: str, **fields: Any) -> Answer:
     return answer(transaction(last_search={"at": AT, "result": result}, **fields))
 
 
-def test_reconcile_of_a_forgotten_payment_names_the_command_for_a_person() -> None:
+def test_reconcile_of_a_payment_that_needs_a_person_names_the_commands() -> None:
     """The text does not suggest a wait for a customer who has left."""
     running: dict[str, Any] = {"phase": "active", "status": "TERMINAL_ACKNOWLEDGED", "next_step": "ask_person"}
     commands = f"    posd reconcile {ID}\n    posd release {ID}\n{IN_DOUBT}"
@@ -201,7 +201,7 @@ def test_release_on_a_screen_shows_the_payment_and_asks_for_a_note() -> None:
     check(f"release {ID} --note x --yes", [FREED], 0, lacks=["[y/N]"], types="")
 
 
-def test_resolve_on_a_screen_explains_the_decision_and_accepts_no_as_an_answer() -> None:
+def test_resolve_on_a_screen_explains_the_decision_and_the_answer_no_stops_it() -> None:
     open_ = [answer(transaction(abortable=False))]
     more = "Without --reference"
     for result, counts in (("approved", "charged."), ("canceled", "not charged, and the till may start it again.")):

@@ -57,7 +57,7 @@ def acquirers(database: Path) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_the_archive_has_no_secret_and_only_the_ids_of_payments(
+async def test_the_archive_has_no_secret_and_nothing_of_payments_except_ids(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
     configured: str,  # noqa: F811

@@ -156,7 +156,7 @@ def test_a_renewal_keeps_given_names_and_reads_the_machines_names_again(config: 
     assert ("old.lan" in old.names, "10.8.8.8" in old.addresses) == (True, True)
 
 
-def test_a_second_init_keeps_the_ca_and_force_replaces_it(config: Path, made: TlsFiles) -> None:
+def test_a_second_init_keeps_the_ca_and_the_option_force_replaces_it(config: Path, made: TlsFiles) -> None:
     before = made.ca_certificate.read_bytes()
     posd("tls", "init", config=config).ends(0)
     assert made.ca_certificate.read_bytes() == before
@@ -164,7 +164,7 @@ def test_a_second_init_keeps_the_ca_and_force_replaces_it(config: Path, made: Tl
     assert made.ca_certificate.read_bytes() != before
 
 
-def test_renew_with_if_needed_repairs_the_certificate(config: Path, made: TlsFiles) -> None:
+def test_the_option_if_needed_of_renew_repairs_the_certificate(config: Path, made: TlsFiles) -> None:
     issue.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
     for harm in (lambda: None, made.certificate.unlink):
         harm()
@@ -188,7 +188,7 @@ def test_renew_names_what_is_missing_and_changes_nothing(config: Path, made: Tls
         path.write_bytes(kept)
 
 
-def test_init_with_if_missing_creates_only_a_first_certificate(config: Path) -> None:
+def test_the_option_if_missing_of_init_creates_only_a_first_certificate(config: Path) -> None:
     """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key. systemd
     holds the till's socket while the service starts, so a call would never return.
     """
@@ -373,7 +373,7 @@ async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
             (await place.pin(*given, "--address", address)).ends(0, place.terminal.base_url)
 
 
-async def test_without_a_certificate_to_show_the_command_fails(place: Place) -> None:
+async def test_the_command_fails_if_it_gets_no_certificate_to_show(place: Place) -> None:
     done = await place.pin("--address", f"127.0.0.1:{reserve()}")
     assert done.ends(1, "cannot be reached (Connection refused)").stdout == ""
     place.configure('base_url = "http://127.0.0.1:1"')

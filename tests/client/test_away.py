@@ -341,7 +341,7 @@ async def first(path: Path, reply: Answer) -> None:
                 pass
 
 
-def test_after_a_change_of_the_database_all_its_messages_are_passed_on(tmp_path: Path) -> None:
+def test_all_messages_after_a_change_of_the_database_are_passed_on(tmp_path: Path) -> None:
     """The other database has other numbers. A number below the last number does not count as already received."""
     unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
     script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), OVER]

@@ -205,7 +205,7 @@ def test_an_outcome_has_no_truth_value(answer: Effect) -> None:
     assert {answer: 1}[kind(answer.value)] == 1
 
 
-def test_an_unknown_result_of_a_newer_posd_is_not_a_known_result(tmp_path: Path) -> None:
+def test_a_result_that_only_a_newer_posd_knows_is_an_error(tmp_path: Path) -> None:
     partly = transaction(outcome=outcome("partly_approved", EVENT, next_step="ask_person"))
     with (
         Stub(tmp_path / "s", [answer(outcome_of(partly))]) as stub,
@@ -216,7 +216,7 @@ def test_an_unknown_result_of_a_newer_posd_is_not_a_known_result(tmp_path: Path)
     assert caught.value.document["result"] == "partly_approved"
 
 
-def test_an_outcome_of_an_older_posd_needs_the_payment_received_before(tmp_path: Path) -> None:
+def test_an_outcome_of_an_older_posd_counts_only_after_a_response_with_the_payment(tmp_path: Path) -> None:
     """An outcome without its transaction has neither the payment nor the payment's type. Without the payment the client
     concludes nothing.
     """

@@ -292,7 +292,7 @@ async def test_a_payment_of_an_unknown_type_is_reported_and_in_no_total(office: 
     assert (found["totals"], found["unclear"]) == ([], 1)
 
 
-async def test_tables_that_miss_the_effect_of_a_type_are_not_used(store: CollectorStore) -> None:
+async def test_tables_without_the_effect_of_a_type_are_not_used(store: CollectorStore) -> None:
     await insert_vectors(store)
     await store.connection.execute("DELETE FROM posd.operations WHERE type = 'capture'")
     await store.connection.execute("UPDATE posd.operations SET reverses = false WHERE type = 'refund'")

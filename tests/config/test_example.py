@@ -79,7 +79,7 @@ def test_the_example_has_every_key_and_no_unknown_key() -> None:
     assert sorted(flat(document)) == sorted(every_key())
 
 
-def test_only_the_row_of_a_starting_call_has_its_additional_keys() -> None:
+def test_only_starting_calls_have_the_key_abortable_and_only_search_has_pointer() -> None:
     starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "refund"}
     assert {name for name in EDITIONS["classic"]["local"] if "abortable" in row_keys(name)} == starts
     assert {name for name in EDITIONS["classic"]["local"] if "pointer" in row_keys(name)} == {"search"}

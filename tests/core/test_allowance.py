@@ -24,7 +24,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("ab"), AMOUNTS, st.integers(0, 5)), m
 
 
 @given(STEPS, st.integers(1, 10), st.integers(1, 4))
-def test_no_key_gets_more_than_its_allowance_and_what_it_returned(steps: list, room: int, rate: int) -> None:
+def test_no_key_gets_more_than_its_allowance_and_the_refill(steps: list, room: int, rate: int) -> None:
     clock = Clock()
     allowance = Allowance(room, rate, clock)
     taken: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}

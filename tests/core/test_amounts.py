@@ -60,7 +60,7 @@ def test_an_amount_with_a_wrong_sum_is_refused(amount: Any, path: str, words: st
     assert words in found[path]
 
 
-def test_a_similar_name_is_sought_only_for_listed_members() -> None:
+def test_a_refusal_lists_a_bounded_number_of_unknown_members() -> None:
     assert len(faults({f"member{number}": 1 for number in range(MAX_FAULTS + 1)})) == MAX_FAULTS
 
 

@@ -89,7 +89,7 @@ CASES = {
 
 
 @every("case", CASES.values(), CASES)
-def test_each_kind_of_evidence_makes_the_clock_untrusted(case: Case) -> None:
+def test_the_evidence_decides_whether_to_trust_the_clock(case: Case) -> None:
     assert rules.doubt(case.reading, case.kept, case.reference, BUILT, LIMIT) is case.doubt
     if case.doubt is not None:
         words = rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
@@ -111,7 +111,7 @@ def test_a_doubt_about_the_clock_names_the_trusted_time_and_the_step(name: str, 
     assert words in rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
 
 
-def test_every_doubt_has_a_text_and_a_time_source_ends_all_except_two() -> None:
+def test_every_doubt_has_a_text_and_all_except_two_end_by_a_time_source() -> None:
     assert set(rules.WORDS) == set(Doubt)
     assert set(Doubt) - ENDED_BY_WITNESS == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
 

@@ -55,7 +55,7 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
         yield WalkProofs(payments, unknown), found and not denied and none
 
 
-def test_a_search_is_proven_by_a_hit_and_a_none_unless_it_missed_a_payment() -> None:
+def test_search_is_proven_by_a_hit_and_an_empty_list_unless_it_missed_a_payment() -> None:
     """A payment that was canceled before it reached the acquirer may be in no index.
 
     A search that misses such a payment is no failure.

@@ -131,7 +131,7 @@ def test_the_first_report_counts_and_the_journal_gives_the_same_job(entries: lis
     assert codes(derived) == codes(final)
 
 
-def test_a_reapplied_webhook_clears_its_attention_and_a_takeover_causes_doubt() -> None:
+def test_a_reapplied_webhook_clears_its_attention_and_a_partly_restored_job_is_in_doubt() -> None:
     job = apply(active(), Quarantined("no JSON"), NOW)
     assert apply(job, Reapplied(), NOW).attention == ()
     assert apply(starting(), TakenOver("half of it could be read"), NOW).phase == "in_doubt"

@@ -100,7 +100,7 @@ def test_a_token_is_removed_even_if_the_outermost_encoding_hides_a_backslash() -
             assert token[-8:] not in redacted
 
 
-def test_a_partial_token_is_removed_from_a_url_without_a_key() -> None:
+def test_without_a_key_even_a_partial_token_is_removed_from_a_url() -> None:
     url = ids.path(Channel.TRANSACTION, IDENTITY, ids.token(KEY, Channel.TRANSACTION, IDENTITY))
     for text in (url, url[:-9], ECHOES["percent"](url)[:-9]):
         assert undone(Redactor().text(f"{text} is no address")) == url[:-43] + f"{REDACTED} is no address"

@@ -103,7 +103,7 @@ def test_an_error_in_a_200_is_judged_as_in_the_vectors(document: dict[str, objec
         assert judged.reason == f"{document['type']} {document['code']}"
 
 
-def test_a_doubt_names_the_error_even_if_only_a_part_is_there() -> None:
+def test_a_doubt_names_even_an_incomplete_error() -> None:
     judged = judge(Replied(200, b'{"code": "51"}'), IDENTITY)
     assert isinstance(judged, Doubtful)
     assert judged.reason.startswith("the terminal answered HTTP 200 with 51")

@@ -254,7 +254,7 @@ def test_a_reference_that_posd_looked_up_is_no_difference(changes: dict[str, obj
     assert differing_fields(known, request, wrong) == fields
 
 
-def test_a_reference_of_the_till_is_compared() -> None:
+def test_a_reference_from_the_till_is_compared() -> None:
     call = {"type": "void", "transaction_reference": REFERENCE}
     for reference, fields in ((REFERENCE.upper(), []), (OTHER, ["transaction_reference"])):
         request, wrong = read_start(json.dumps(call | {"transaction_reference": reference}).encode())

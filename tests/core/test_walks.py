@@ -33,7 +33,7 @@ def nothing(*_steps: object) -> None:
     """Check nothing."""
 
 
-def test_every_order_is_counted() -> None:
+def test_the_count_is_that_of_all_possible_orders() -> None:
     """The count equals the number of listed sequences. Three decks are alike.
 
     One deck is used twice, one follows another deck, and one has two alternatives.

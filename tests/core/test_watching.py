@@ -90,7 +90,7 @@ def test_the_next_action_is_the_earlier_of_silence_and_search(item: TransactionW
         (watch(Phase.STARTING), 1000.0, False),
     ],
 )
-def test_a_silence_is_reported_once_and_searched_for_at_once(item: TransactionWatch, now: float, over: bool) -> None:
+def test_a_silence_is_reported_once_and_causes_a_search_at_once(item: TransactionWatch, now: float, over: bool) -> None:
     told = overdue(item, LIMITS, now)
     assert told == (msgspec.structs.replace(item, told=True, search_at=now) if over else None)
     assert told is None or overdue(told, LIMITS, now + 1000) is None
@@ -124,7 +124,7 @@ def test_after_a_change_without_an_event_an_earlier_event_still_counts() -> None
     assert after_change(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
 
 
-def test_a_gap_is_searched_for_at_once() -> None:
+def test_a_gap_causes_a_search_at_once() -> None:
     fresh = after_change(watch(status=ACK), Phase.ACTIVE, REQUESTED, 500.0, event=True, gap=True)
     assert (fresh.search_at, fresh.wanted) == (500.0, True)
 
@@ -225,7 +225,7 @@ def test_the_next_search_is_neither_in_the_past_nor_too_late(
 
 
 @given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
-def test_a_doubt_and_a_silence_are_always_searched_for_again(
+def test_in_doubt_and_in_silence_another_search_is_always_planned(
     item: TransactionWatch, result: SearchResult, limits: ReconcileConfig, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)

@@ -222,7 +222,7 @@ async def test_a_restore_takes_over_damaged_events(own: Shop, home: Path) -> Non
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-async def test_a_backup_with_more_data_than_the_witness_restores_the_rest(own: Shop, home: Path, steps: int) -> None:
+async def test_a_backup_restores_what_a_payment_from_the_witness_lacks(own: Shop, home: Path, steps: int) -> None:
     """A snapshot lacks a payment, and posd adds only its id from the witness. Afterwards a backup with the complete
     payment is restored. posd must keep the outcome of the newer file and the data of the backup.
     """

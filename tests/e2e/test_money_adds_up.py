@@ -158,7 +158,7 @@ def soon(seconds: float) -> str:
     return iso(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
-async def test_a_call_that_waited_in_a_queue_charges_no_customer(shop: Shop) -> None:
+async def test_a_call_that_waited_too_long_in_a_queue_charges_no_customer(shop: Shop) -> None:
     problem = await refused(shop, "expired", not_after=soon(-600))
     assert parse_iso(problem["now"]) - parse_iso(problem["not_after"]) >= timedelta(minutes=10)
     assert "under a new id" in problem["detail"]

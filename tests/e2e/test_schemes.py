@@ -37,7 +37,7 @@ async def start(posd: Daemon, serial: str, **request: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_every_kind_of_call_works_in_every_combination(tmp_path: Path) -> None:
+async def test_every_kind_of_call_works_with_each_scheme_and_edition_and_access_mode(tmp_path: Path) -> None:
     with TemporaryDirectory(prefix="posd-") as short:
         home = Path(short)
         (home / "code").write_text(CODE)

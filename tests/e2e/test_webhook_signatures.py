@@ -124,7 +124,7 @@ async def test_an_event_is_applied_only_with_the_right_signature_and_is_never_lo
     assert "serial_mismatch" in attention(await payment.get())
 
 
-async def test_for_an_unknown_payment_the_terminal_in_the_body_decides(shops: Two) -> None:
+async def test_for_an_unknown_payment_the_terminal_in_the_body_decides_on_the_signature(shops: Two) -> None:
     posd = shops.daemon
 
     async def orphan(serial: str, *, signed: bool) -> tuple[Reply, str]:

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.mark.usefixtures("avahi")
-async def test_during_a_payment_its_terminal_moves_and_another_terminal_gets_the_old_address() -> None:
+async def test_a_payment_ends_although_its_terminal_moves_and_another_gets_the_old_address() -> None:
     async with open_street() as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         shown = street.certified("another", OTHER, TERMINAL)
@@ -49,7 +49,7 @@ async def test_during_a_payment_its_terminal_moves_and_another_terminal_gets_the
 
 
 @pytest.mark.parametrize("certified", [True, False], ids=["certified for both", "certificate renewed"])
-async def test_this_machine_gets_another_address_during_a_payment(certified: bool) -> None:
+async def test_a_payment_ends_although_this_machine_gets_another_address(certified: bool) -> None:
     async with open_street(certified=(POS, POS_LATER) if certified else (POS,)) as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)
@@ -91,7 +91,7 @@ async def test_payments_survive_links_that_fail_and_return() -> None:
         await street.paid(terminal)
 
 
-async def test_a_terminal_disappears_without_a_goodbye_packet_and_returns() -> None:
+async def test_a_terminal_without_a_goodbye_packet_is_shown_as_lost_until_it_returns() -> None:
     async with open_street(discovery="check_seconds = 1") as street:
         machine = street.switch.machine("terminal", net(TERMINAL))
         terminal = await street.terminal(machine)

@@ -19,7 +19,7 @@ async def kinds(street: Street, identity: str) -> list[str]:
     return [item["kind"] for item in reply.json["history"] if item["kind"].startswith("address")]
 
 
-async def test_the_address_changes_while_posd_does_not_run() -> None:
+async def test_a_payment_ends_although_the_address_changes_while_posd_does_not_run() -> None:
     async with open_street() as street:
         terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
         await street.found_at(TERMINAL)

@@ -64,7 +64,7 @@ def test_a_full_table_is_not_searched_for_each_line() -> None:
     assert list(windows._windows) == [("a", "info"), ("a", "info", "fifth")]
 
 
-def test_lines_with_a_field_kind_are_reported_too() -> None:
+def test_omitted_lines_that_have_a_field_kind_are_reported_too() -> None:
     """The line of the report also has a field `kind`."""
     floods = output.FloodFilter()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}

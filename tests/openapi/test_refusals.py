@@ -87,7 +87,7 @@ def fits(example: str, said: str) -> bool:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-async def test_a_call_has_the_refusals_of_every_call(shop: Shop, route: Route) -> None:
+async def test_every_call_has_the_refusals_that_all_calls_share(shop: Shop, route: Route) -> None:
     socket = shop.daemon.admin_socket if route.admin else shop.daemon.till_socket
     path, said = where(route), defaultdict[str, list[str]](list)
 

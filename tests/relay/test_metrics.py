@@ -105,7 +105,7 @@ async def answer(port: int, request: bytes) -> bytes:
             return await reader.read()
 
 
-async def test_another_path_is_refused(door: int) -> None:
+async def test_only_a_request_for_the_metrics_gets_them(door: int) -> None:
     for request, status in (
         (b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n", b"200"),
         (b"GET /metrics?x=1 HTTP/1.0\r\n\r\n", b"200"),

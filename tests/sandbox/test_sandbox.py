@@ -37,7 +37,7 @@ def test_a_chosen_scenario_applies_only_to_the_next_payment(sandbox: Sandbox) ->
     assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().status == "APPROVAL"
 
 
-def test_a_fault_started_before_the_payment_lasts(sandbox: Sandbox) -> None:
+def test_a_fault_begun_earlier_outlasts_a_payment(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("terminal-away")
     for _ in range(2):
         assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "new_id_ok"
@@ -143,7 +143,7 @@ def waits_in(config_path: Path) -> dict[str, float]:
     return {name: getattr(sections[section], name) for section, waits in WAITS.items() for name in waits}
 
 
-def test_posds_waits_are_shortened_by_the_speed_of_the_terminal(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_posds_waits_are_divided_by_the_speed_of_the_terminal(sandbox: Sandbox, tmp_path: Path) -> None:
     written = sandbox.config_path.read_text().splitlines(keepends=True)
     names = {name for waits in WAITS.values() for name in waits}
     plain = tmp_path / "config.toml"

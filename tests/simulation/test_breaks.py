@@ -51,7 +51,7 @@ def test_a_run_finds_a_deliberate_fault_and_tells_the_first_failed_check() -> No
     assert "the database has an event twice" in late
 
 
-def test_a_stopped_log_and_a_stopped_manager_delay_nothing_and_a_fault_there_is_found() -> None:
+def test_suspended_readers_of_posds_output_delay_nothing_and_a_fault_there_is_found() -> None:
     done = subprocess.run([sys.executable, "-c", STILL], capture_output=True, text=True, check=True, timeout=300)
     sound, *broken = done.stdout.splitlines()
     assert sound.startswith("[] {"), sound

@@ -208,7 +208,7 @@ def test_a_killed_creation_leaves_a_complete_database_or_none(disk_of: MakeDisk,
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_unsynced_names_and_contents_survive_in_some_runs_only(disk_of: MakeDisk) -> None:
+def test_unsynced_file_names_and_contents_survive_only_in_some_runs(disk_of: MakeDisk) -> None:
     found = set()
     for seed in range(3 * SEEDS):
         disk = disk_of(seed)

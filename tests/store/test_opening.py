@@ -86,7 +86,9 @@ def opened(path: Path) -> str:
 
 
 @pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
-async def test_a_database_is_opened_once_by_any_path(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+async def test_a_database_is_opened_only_once_whatever_its_path(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
     path, other = tmp_path / "posd.db", tmp_path / "other" / "posd.db"
     store = await Store.open(path, tmp_path / "posd.db.lock")
     other.parent.mkdir()
@@ -98,7 +100,7 @@ async def test_a_database_is_opened_once_by_any_path(tmp_path: Path, link: Calla
 
 
 @pytest.mark.parametrize("link", [Path.hardlink_to, Path.symlink_to])
-async def test_a_database_is_not_replaced_while_it_is_in_use_by_another_path(
+async def test_a_database_in_use_under_another_path_is_not_replaced(
     tmp_path: Path, link: Callable[[Path, Path], None]
 ) -> None:
     path, other = tmp_path / "posd.db", tmp_path / "other" / "posd.db"

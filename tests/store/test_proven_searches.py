@@ -87,7 +87,7 @@ async def test_a_search_is_tried_on_the_acquirers_newest_payment(store: Store, l
     assert await store.read(partial(rows.search_control, terminal="SN-1")) == control
 
 
-async def test_a_payment_that_the_terminal_did_not_end_is_not_used_for_the_trial(store: Store) -> None:
+async def test_a_search_is_not_tried_on_a_payment_that_the_terminal_did_not_end(store: Store) -> None:
     concluded = [
         resolved(ended(1), Result.APPROVED, "Ana", "slip", None, NOW),
         reply(StartRefused(409, "busy"))(ended(2)),

@@ -355,7 +355,7 @@ def test_an_outcome_whose_event_is_lost_stays(state: State) -> None:
         assert len(derived_again(db, journal.last_incomplete_rowid(db))) == 1, "a later restore keeps the outcome"
 
 
-def test_a_row_with_damage_that_only_parsing_finds_is_not_taken_over_unchanged(state: State) -> None:
+def test_a_row_is_not_taken_over_unchanged_if_parsing_finds_damage(state: State) -> None:
     """SQLite stores no checksums of its pages. Garbage in a text is found when the text is read."""
     with filling(state.database) as filled:
         filled.pay(1)
@@ -649,7 +649,7 @@ def test_a_list_alone_creates_the_database_of_a_new_machine(state: State) -> Non
         assert marks.unseen_restores(db) == [mark]
 
 
-def test_a_backup_that_has_more_than_the_list_restores_the_rest(state: State) -> None:
+def test_a_backup_restores_what_a_payment_from_the_list_lacks(state: State) -> None:
     """The disk was lost, and a list was restored. The operator then finds a backup."""
     with filling(state.database) as filled:
         filled.pay(1)

@@ -66,7 +66,7 @@ async def test_a_change_from_a_state_that_is_not_stored_is_refused(store: Store)
     assert (kept.phase, kept.revision) == (Phase.ACTIVE, 1)
 
 
-async def test_the_last_payment_of_a_terminal_is_the_last_recorded_for_any_clock(store: Store) -> None:
+async def test_the_last_payment_of_a_terminal_is_the_last_recorded_whatever_the_clock(store: Store) -> None:
     """A clock that was once ahead must not hide later payments."""
     ahead = starting(created_at="2031-01-01T00:00:00.000Z")
     last = starting(client_transaction_id=LAST)

@@ -433,7 +433,7 @@ def test_each_reason_of_a_failed_connection_says_what_to_do(error: OSError | Val
     assert todo in why_not(error)
 
 
-async def test_the_reason_says_that_nothing_listens_there(tmp_path: Path) -> None:
+async def test_a_refused_connection_says_that_nothing_listens(tmp_path: Path) -> None:
     called = access()
     found = await called.call("POST", f"http://127.0.0.1:{reserve()}/x", b"{}")
     assert isinstance(found, NotSent)

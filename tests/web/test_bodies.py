@@ -139,7 +139,7 @@ def test_a_small_body_always_has_room_and_a_large_body_returns_its_room() -> Non
         another(webhooks.SMALL_BYTES + 100)
 
 
-def test_after_the_first_bodies_of_a_subject_every_byte_counts() -> None:
+def test_small_bodies_are_free_only_up_to_a_number_for_each_subject() -> None:
     room = webhooks.BodyBudget(100, 50)
     with ExitStack() as stack:
         for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):

@@ -495,7 +495,7 @@ async def test_a_reader_behind_removed_changes_gets_a_notice(house: House) -> No
     assert numbers(changed) == [4, 5, 6]
 
 
-async def test_a_live_stream_gets_one_notice_about_earlier_removed_changes(house: House) -> None:
+async def test_a_live_stream_gets_no_notice_about_removed_changes_that_it_received(house: House) -> None:
     await house.record(4)
     async with house.follow("?limit=1") as reader:
         source = messages(reader.reader)
@@ -505,7 +505,7 @@ async def test_a_live_stream_gets_one_notice_about_earlier_removed_changes(house
         assert numbers([await anext(source)]) == [5], "it had received the removed changes"
 
 
-async def test_a_place_beyond_the_feed_restarts_at_the_beginning(house: House) -> None:
+async def test_reading_from_a_place_beyond_the_feed_restarts_at_the_beginning(house: House) -> None:
     await house.record(3)
     page = await house.get("?after=10000")
     assert (page["changes"], page["next_after"], page["place"]) == ([], 0, "start")
@@ -541,7 +541,7 @@ async def test_a_place_with_a_check_code_is_valid_only_in_its_own_database(house
             assert numbers([await anext(source) for _ in range(3)]) == [1, 2, 3]
 
 
-async def test_a_place_between_the_numbers_of_two_databases_continues_after_the_gap(house: House) -> None:
+async def test_reading_from_a_place_between_two_databases_continues_after_the_gap(house: House) -> None:
     await house.record(3)
     await house.store.write(lambda unit: unit.db.execute("UPDATE sqlite_sequence SET seq = 1000"))
     await house.record(2)

@@ -300,7 +300,7 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
 
 
 @pytest.mark.parametrize(("clock", "status"), [("ok", "failure"), ("degraded", "ok")])
-def test_for_a_wrong_certificate_date_doctor_suggests_the_clock_and_not_a_pin(
+def test_a_wrong_certificate_date_fails_only_if_the_clock_is_trusted_and_no_pin_is_suggested(
     setup: SetUp, clock: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """posd checks the dates only by a clock that it trusts. Otherwise it charges, so doctor must not deny that."""
@@ -325,7 +325,7 @@ def test_a_person_who_used_sudo_gets_commands_with_sudo(
     assert context.by_root() is root
 
 
-def test_for_a_ca_not_yet_valid_doctor_suggests_the_clock_before_a_new_ca(
+def test_for_a_ca_not_yet_valid_doctor_suggests_only_to_check_the_clock(
     setup: SetUp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine's clock is behind. A new CA on every terminal would not repair the fault."""
@@ -607,7 +607,7 @@ async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> Non
 
 @pytest.mark.slow
 @needs(root=True)
-async def test_each_line_says_that_the_user_has_too_few_rights(setup: SetUp) -> None:
+async def test_a_check_without_the_needed_rights_says_so_and_is_no_failure(setup: SetUp) -> None:
     """A member of the admin group sees posd's reports. doctor names files that only posd and root can read, and reports
     no failure for these files.
     """

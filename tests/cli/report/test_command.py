@@ -171,7 +171,7 @@ def test_on_a_screen_the_report_fits_80_columns() -> None:
         ("a\x00\u2028\u202eb", r"a\u0000\u2028\u202eb"),
     ],
 )
-def test_csv_has_no_formula_and_no_text_adds_a_cell_or_a_line(text: str, cell: str) -> None:
+def test_csv_has_no_formula_and_a_text_adds_neither_a_cell_nor_a_line(text: str, cell: str) -> None:
     fill = put({"sale": text, "metadata": encode({"table": text})})
     done = report("--csv", "--metadata", "table", fill=fill)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))

@@ -261,7 +261,7 @@ def test_a_blocked_screen_does_not_block_the_view(shop: Counter) -> None:
         assert view.process.wait(PATIENCE) == 0
 
 
-def test_the_view_obeys_no_color_and_is_ascii_without_utf_8(shop: Counter) -> None:
+def test_the_view_has_no_colour_with_no_color_and_is_ascii_without_utf_8(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as view:
         view.writes("TERMINALS")
         before = view.raw
@@ -279,7 +279,7 @@ def test_without_textual_the_message_says_what_to_install_or_use(shop: Counter, 
         assert (b"pip install 'posd[watch]'" in view.raw, b"posd status --watch" in view.raw) == (True, True)
 
 
-def test_status_with_watch_shows_each_change(shop: Counter, tmp_path: Path) -> None:
+def test_the_option_watch_of_status_shows_each_change(shop: Counter, tmp_path: Path) -> None:
     with on_terminal(shop.socket, "status", "--watch", program=patched(tmp_path, WITHOUT_TEXTUAL)) as view:
         view.writes("open payments  none")
         shop.charge(12, scenario="by-hand")

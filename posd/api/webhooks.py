@@ -249,7 +249,7 @@ class WebhookApp:
         return reply.status
 
     def _authentic(self, path: str) -> tuple[ChannelRow, str] | None:
-        """Return channel and id of an authentic callback address: /webhooks/CHANNEL/ID/TOKEN."""
+        """Return channel and id in an authentic callback path (/webhooks/CHANNEL/ID/TOKEN), or None."""
         parts = path.removeprefix(PREFIX).split("/")
         row = self._channels.get(parts[0])
         if len(parts) != 3 or row is None:

@@ -168,7 +168,7 @@ def rewrite_and_fsync(path: Path) -> int:
 def lock(path: Path) -> int:
     """Lock a file, and create it if it is missing. Return its descriptor. The lock ends when the descriptor is closed.
 
-    Raise BlockingIOError if another process holds the lock, or another OSError.
+    Raise OSError: BlockingIOError if another process holds the lock.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), whole=True)
 
@@ -178,8 +178,7 @@ def lock_inode(path: Path) -> int:
 
     The lock belongs to this descriptor, and covers a byte that SQLite does not lock. So it never conflicts with
     SQLite's locks, even on a network file system. Close the descriptor only after SQLite has closed the file, because
-    closing the descriptor ends SQLite's locks. Raise BlockingIOError if another process holds the lock, or another
-    OSError.
+    closing the descriptor ends SQLite's locks. Raise OSError: BlockingIOError if another process holds the lock.
     """
     return _locked(os.open(path, os.O_RDWR | os.O_CLOEXEC), whole=False)
 

@@ -108,8 +108,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             return
         if not (force or there(made.ca_certificate)) and (words := lost_beside(config.database.path, made)):
             fail(output, say("tls", "ca_lost", words=words, cure=named(REMEDY)))
-        # No call with --if-missing, because the service starts: systemd already holds the socket, and a call would
-        # wait.
+        # With --if-missing the daemon is not called: it has not started, and a call to systemd's socket would wait.
         daemon = None if if_missing else certificates.find(ctx, config)
         if daemon is not None and daemon.clock_doubt:
             fail(output, daemon.clock_doubt)

@@ -121,7 +121,7 @@ def _further(folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        if not folder.exists():  # the path is in a file and not in a folder, which is reported for that file
+        if not folder.exists():  # a parent is a file, and the error of the first file says so
             return []
         is_file = isinstance(error, NotADirectoryError)
         cure = "make it a folder, or remove it" if is_file else "let the user that runs posd look into that folder"

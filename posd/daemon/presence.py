@@ -256,5 +256,5 @@ def _open(db: sqlite3.Connection) -> dict[str, str | None]:
 
 
 def _kept(db: sqlite3.Connection) -> Absence | None:
-    """Return the absence of an earlier process that has unsettled payments."""
+    """Return the absence that an earlier process stored, or None."""
     return marks.newest_detail(db, marks.AWAY, Absence)

@@ -200,7 +200,7 @@ class HttpListener:
                 self._trimming = asyncio.get_running_loop().call_later(TRIM_SECONDS, self._trim)
 
     def _trim(self) -> None:
-        """Return freed memory to the system, because hundreds of TLS connections leave megabytes."""
+        """Release freed memory to the system, because hundreds of TLS connections leave megabytes."""
         self._trimming, self._ended = None, 0
         give_memory_back()
 
@@ -232,7 +232,7 @@ def _file_at(address: object) -> tuple[int, int] | None:
 
 
 def give_memory_back() -> None:
-    """Return freed memory of the C library to the system. This takes a few ms.
+    """Release freed memory of the C library to the system. This takes a few ms.
 
     glibc returns memory on request (malloc_trim(3)). Other C libraries do it on their own, or have no such call.
     """

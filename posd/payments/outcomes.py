@@ -129,7 +129,7 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
 
 
 def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
-    """Set the outcome. An earlier outcome stays in its field `supersedes`."""
+    """Set the outcome. The new outcome keeps an earlier one in `supersedes`."""
     old = transaction.outcome or transaction.withdrawn
     if old is not None:
         outcome = _set(outcome, supersedes=old)

@@ -256,7 +256,7 @@ def _source(walk: IndexScan, also: Condition) -> Condition:
 
 
 def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:
-    """Return the id of the transaction that holds the terminal."""
+    """Return the id of the transaction that holds the terminal, or None."""
     row = db.execute("SELECT client_transaction_id FROM leases WHERE terminal = ?", (terminal,)).fetchone()
     return row[0] if row else None
 

@@ -71,7 +71,7 @@ class TransactionWatch(msgspec.Struct, frozen=True):
 
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
-        """Attention for a silence. If the address is lost, no event can arrive: it is not `no_callback`."""
+        """Attention for a silence. If the address is lost, no event can arrive. Then the attention is `stalled`."""
         return AttentionCode.STALLED if self.called_back or self.callback_lost else AttentionCode.NO_CALLBACK
 
 

@@ -67,7 +67,7 @@ class Searching(RecordService):
         return f"{row.method} {row.path} {row.pointer}{' paged' if row.paged else ''}".rstrip()
 
     def reached(self, transaction: Transaction, asked: AskedDevice | None) -> bool:
-        """Whether the device that was asked received the start. Its address may belong to another device."""
+        """Whether the device that was asked received the start. Another device may have the address now."""
         if asked is None or transaction.sent_to is None:
             return False
         return self._fleet.of(transaction.terminal).addresses.was_same_device(transaction.sent_to, *asked)

@@ -172,7 +172,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         super().__init__(parts, parts.quotas.print_jobs, PrintRequest())
         self._callback_urls = callback_urls
         self._turns = turns
-        self._uncertain: set[str] = set()  # ids (lower case) of jobs; unknown whether the intent is on disk
+        self._uncertain: set[str] = set()  # ids (lower case) of jobs whose intent may be on disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
 
     async def start(

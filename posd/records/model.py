@@ -59,7 +59,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(msgspec.structs.replace(item, detail=shown(item.detail)) for item in self.attention)
 
     def attention_of(self, code: str) -> RecordAttention | None:
-        """Return the open attention of that code."""
+        """Return the open attention of that code, or None."""
         return next((item for item in self.attention if item.code == code), None)
 
 

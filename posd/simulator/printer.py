@@ -344,7 +344,7 @@ def read_print(raw: bytes, default_scenario: str) -> Job:
 
 
 def _code(answer: Answer) -> str | None:
-    """Return the code of a refusal, for the ledger."""
+    """Return the code of a refusal for the ledger, or None."""
     if answer.http_status is None or answer.http_status < HTTPStatus.BAD_REQUEST:
         return None
     try:

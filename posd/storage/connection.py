@@ -367,8 +367,7 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError | AttributeError)
 
 
-# Retention returns free pages to the disk. Here are the check whether a database can do that, and the rewrite that
-# makes it possible.
+# Retention returns free pages to the disk. Databases of earlier versions cannot do that before they are rewritten.
 
 #: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2

@@ -482,7 +482,7 @@ class DatabaseWriter:
             raise StorageUnavailable(f"the database cannot be opened now ({self.moved})")
 
     async def alive(self) -> None:
-        """Return when the thread that commits has replied. Raise StorageUnavailable if no more functions run."""
+        """Wait until the thread that commits has replied. Raise StorageUnavailable if no more functions run."""
         if not self.running:
             raise StorageUnavailable("the writer has ended")
         await run_on_db_thread(self._connection, lambda: None)

@@ -167,7 +167,7 @@ class CandidateVerdict(IntEnum):
 PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
     (CandidateVerdict.ANSWERS, False): 0,
     (CandidateVerdict.UNCHECKED, False): 1,
-    (CandidateVerdict.ANSWERS, True): 2,  # until its device replies at the newer addresses
+    (CandidateVerdict.ANSWERS, True): 2,  # its device may not reply at the newer addresses yet
     (CandidateVerdict.SILENT, False): 3,
     (CandidateVerdict.REFUSED, False): 4,
     (CandidateVerdict.UNCHECKED, True): 5,
@@ -370,8 +370,8 @@ def _same_name(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
 def _one_device(one: AnnouncedSerial, other: AnnouncedSerial) -> bool:
     """Return whether two announcements are of one device.
 
-    They are, if they have the same certificate (or none), different service types, and a common host. They also are, if
-    they have the same certificate and the same instance name.
+    Return True for the same certificate and the same instance name. Return True also for a common host and different
+    service types, if both have the same certificate or none.
     """
     if one is other:
         return True

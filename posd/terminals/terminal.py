@@ -416,7 +416,7 @@ class FleetTerminal:
         with self._watched():
             withdrawn, place = self.addresses.claims.withdraw(name), self.addresses.place
             if withdrawn is not None and place is not None and not self.addresses.claims.find(place.base_url):
-                # Any device can withdraw an announcement, so that proves nothing. Only a probe does.
+                # Any device can withdraw an announcement, so a probe must show whether the terminal replies.
                 place.verdict, place.tried = CandidateVerdict.UNCHECKED, float("-inf")
                 self._fleet.tell(self.serial, AddressChange.WANTED)
         return withdrawn

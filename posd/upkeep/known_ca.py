@@ -57,7 +57,7 @@ def lost(found: KnownFingerprints | None, made: TlsFiles) -> str | None:
 
 
 def _made(made: TlsFiles) -> str | None:
-    """Return the fingerprint of a CA that the operator created and that is not yet in the database."""
+    """Return the fingerprint of a CA that the operator created and that is not yet in the database, or None."""
     with suppress(OSError):
         return made.new_ca.read_text("ascii")
     return None

@@ -267,7 +267,7 @@ def rowid(db: sqlite3.Connection, kind: MergedKind, identity: str) -> int | None
 def stands(db: sqlite3.Connection, kind: MergedKind, identity: str) -> bool:
     """Return whether the row in `db` stays and is not replaced by the row of `old`.
 
-    The row stays if it is newer, and does not replace an ended record by an open one. The row also stays if it has the
+    The row stays if it is newer, unless it is open and the row of `old` has ended. The row also stays if it has the
     till's request, while `old` has only the id.
     """
     query = (

@@ -559,7 +559,7 @@ class _Run(msgspec.Struct, eq=False):
         return count
 
     async def cut(self) -> None:
-        """Return free space to the disk, and empty the log, so that no file contains removed data."""
+        """Release free space to the disk, and empty the log, so that no file contains removed data."""
         self.retention.progress, store = ("returning the space", 0), self.retention.store
         if await store.read(connection.can_shrink):
             left = await store.read(_free_pages)

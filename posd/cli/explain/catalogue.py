@@ -175,7 +175,7 @@ def advice(section: str, code: str, field: str = "do") -> Advice | None:
 
 
 def glossed(code: str) -> str:
-    """Return a code, in a language other than English with its translated name in brackets."""
+    """Return a code, followed by its translated name in brackets unless the language is English."""
     name = code if _chosen is Language.EN else named(code.replace("_", " "))
     return code if name == code else f"{code} ({name})"
 

@@ -27,9 +27,9 @@ STYLES: Mapping[str, str] = {"approved": "green", "declined": "red", "rejected":
 class OperationWords(NamedTuple):
     """Words for texts about an operation of one type, because the words for a charge may not fit a void.
 
-    After an approval, `subject` was `done`, and `approved` is the whole sentence. `undone`: half sentence after any
-    other end. `followed_by`: later operations that need the operation's reference; empty if there are none. `twice`:
-    advice if the terminal reported two approvals of one payment.
+    `subject` and `done`: parts of a half sentence, such as "the customer" and "charged". `approved`: sentence after an
+    approval. `undone`: half sentence after any other end. `followed_by`: later operations that need the operation's
+    reference; empty if there are none. `twice`: advice if the terminal reported two approvals of one payment.
     """
 
     noun: str

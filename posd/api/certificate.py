@@ -114,7 +114,8 @@ class ServedCertificate(msgspec.Struct, eq=False):
     ) -> "ServedCertificate":
         """Load the pair. Renew it first if it has expired or is not valid yet.
 
-        While the clock is not trusted, the dates of the pair are not checked. Raise TlsError.
+        posd serves a pair outside its dates if it cannot be renewed: then payments go on as under a posd whose pair
+        expires while it runs. While the clock is not trusted, the dates are not checked. Raise TlsError.
         """
         if known_ca is not None and pair.renewable is not None:
             await known_ca.look()
@@ -127,7 +128,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
             raise TlsError(f"{str(error).partition('; ')[0]}; {REMEDY}") from error
         at = now()
         if sure() and (words := outside_dates(served.info, pair.certificate, at)) is not None:
-            await _renew_first(pair, words, ended=served.info.validity(at) is Validity.EXPIRED)
+            await _renew_first(pair, words)
             state = _state(pair)
             served = await asyncio.to_thread(load_pair, *pair.files, None)
         return cls(pair, state, served, now, check_seconds, sure, known_ca)
@@ -286,23 +287,14 @@ class ServedCertificate(msgspec.Struct, eq=False):
         return True
 
 
-async def _renew_first(pair: CertificatePair, words: str, *, ended: bool) -> None:
-    """Renew the pair, because it has expired or is not yet valid by a trusted clock.
-
-    Raise TlsError if the pair has expired and cannot be renewed. posd serves a pair that is not yet valid even if the
-    renewal fails, because otherwise posd would not start. `words`: text about the dates. `ended`: whether the pair has
-    expired.
-    """
+async def _renew_first(pair: CertificatePair, words: str) -> None:
+    """Renew the pair if posd made it, and log the result. `words`: why the pair is not valid by a trusted clock."""
     if pair.renewable is None:
-        if ended:
-            raise TlsError(words)
         return
     if failure := await renew(pair.renewable):
-        if ended:
-            raise TlsError(f"{words}. Renewing it failed: {failure}")
         log.warning("certificate.not_renewed", error=failure, detail=words)
-        return
-    log.info("certificate.renewed", detail="it had ended" if ended else "it was not valid yet")
+    else:
+        log.info("certificate.renewed", detail="it was not valid by its dates")
 
 
 async def renew(config_file: Path) -> str:

@@ -123,13 +123,12 @@ async def test_a_corrected_fault_is_no_longer_reported(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("renewable", [True, False], ids=["own", "the shop's"])
-async def test_the_health_check_shows_when_the_certificate_ends(
+async def test_posd_starts_with_an_ended_certificate_and_the_health_check_shows_the_end(
     tmp_path: Path, days: float, state: str, words: str, renewable: bool
 ) -> None:
     made = own(tmp_path)
     config = tmp_path / "config.toml" if renewable else None
-    served = await ServedCertificate.open(pair(made, config), now)
-    served.now = lambda: now() + timedelta(days=days)
+    served = await ServedCertificate.open(pair(made, config), lambda: now() + timedelta(days=days))
     found = served.check()
     detail = f"{found.detail}; {found.todo}"
     assert (found.status, words in detail) == (state, True), detail

@@ -56,10 +56,8 @@ def check(shop: DoctorContext) -> Findings:
         yield shop.tell("certificate.pair", at, key=key, words=words, remedy=cure)
     else:
         code = leaf.validity(datetime.now(UTC))
-        key = CERTIFICATE if code == "expired" and made is None else ""
         cure = {"valid": "", "future": "set_clock"}.get(code, _renewal(shop))
-        code = "refused" if key else code
-        yield shop.tell(f"certificate.{code}", subject, key=key, remedy=cure, **_dates(leaf, "certificate"))
+        yield shop.tell(f"certificate.{code}", subject, remedy=cure, **_dates(leaf, "certificate"))
         yield from _names(shop, leaf)
         yield shop.tell("certificate.key", private_key)
         yield from _own_chain(shop) if made is None else _ca(shop, made)

@@ -50,7 +50,7 @@ def _faults(document: Any) -> Iterator[tuple[Place, str]]:
     for place, value in parts(document):
         match place:
             case (*_, str(name)) if _INTEGER.fullmatch(name) and int(name) <= _LAST_INDEX:
-                yield place, "has a whole number as its name, which would be moved to the front"
+                yield place, "has a whole number as its name: a terminal would move this member to the front"
         if isinstance(value, Decimal) and not _exact(value):
             yield place, f"has more digits than a terminal reads exactly: it would be {_nearest(value)} there"
 

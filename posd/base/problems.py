@@ -132,7 +132,7 @@ PROBLEMS: Mapping[str, ProblemRow] = {
     "id_reused": ProblemRow(
         409,
         "The id belongs to another request",
-        "the id belongs to an earlier request, which stays unchanged",
+        "an earlier request has the id, and stays unchanged",
         ASK_PERSON,
         {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: the whole body")]},
     ),

@@ -663,6 +663,6 @@ def configure(level: str, now: Callable[[], datetime] = wall) -> None:
     root.handlers = [LibraryHandler()]
     root.setLevel(logging.WARNING)
     # By default Python writes warnings, and unhandled errors of threads and finalizers, to stderr, with values.
-    threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
+    threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "this fault ended a thread")
     warnings.showwarning = warned
     sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "raised where it cannot be caught")

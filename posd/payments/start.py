@@ -221,8 +221,8 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
         if (doubt := self._parts.clock_doubt()) is not None:
             raise Problem(
                 "clock_unsure",
-                f"cannot start: {doubt}, and calls to terminal {config.serial} are signed with the time, which it "
-                "compares with its own clock. Nothing was sent. Correct the clock, or confirm it (posd clock)",
+                f"cannot start: {doubt}, and calls to terminal {config.serial} are signed with the time, which the "
+                "terminal compares with its own clock. Nothing was sent. Correct the clock, or confirm it (posd clock)",
             )
 
     async def _terminal_of_original(self, identity: str, request: StartRequest) -> str | None:

@@ -198,7 +198,7 @@ def steps(serial: str, other_serial: str | None = None) -> tuple[RemedyStep, ...
             EDIT,
         ),
         RemedyStep("", "posd config check && sudo systemctl reload posd"),
-        RemedyStep(f"if it was not, correct base_url there, or give the address of {serial}", decide),
+        RemedyStep(f"if it was not, correct base_url in [[terminals]], or give the address of {serial}", decide),
     )
 
 

@@ -47,8 +47,8 @@ def test_values_have_the_form_of_javascript(text: str, expected: str) -> None:
         ("[1e400]", (0,), "it would be no number there"),
         ("[1e-400]", (0,), "it would be 0 there"),
         ("[1E999999999999999999999]", (0,), "it would be no number there"),
-        ('{"metadata":{"7":1}}', ("metadata", "7"), "moved to the front"),
-        ('{"4294967294":1}', ("4294967294",), "moved to the front"),
+        ('{"metadata":{"7":1}}', ("metadata", "7"), "move this member to the front"),
+        ('{"4294967294":1}', ("4294967294",), "move this member to the front"),
     ],
     ids=str,
 )

@@ -191,7 +191,7 @@ def read_start(body: bytes, amounts: AmountsConfig = NOTHING_MORE) -> tuple[Star
     kind = _type(reader)
     additional, repeat = map(reader.flag, ADDITIONAL)
     if None not in (additional, repeat) and additional != repeat:
-        reader.fault("/repeat", "is the old name of `additional`, which says otherwise; omit it")
+        reader.fault("/repeat", "is the old name of `additional`, and contradicts it; omit it")
     request = StartRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
         type=kind,

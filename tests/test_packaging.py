@@ -90,7 +90,7 @@ def test_every_unit_that_starts_automatically_is_enabled_and_later_purged() -> N
         assert set(re.findall(r"\bposd[\w-]*\.(?:service|socket|timer)\b", text)) >= enabled, script
 
 
-def test_the_socket_follows_the_service() -> None:
+def test_a_stop_of_the_service_closes_the_socket_and_a_restart_does_not() -> None:
     """A stop closes the socket. A restart or a crash must not close the socket. No unit may therefore have a setting
     that closes the socket at a restart.
     """

@@ -130,7 +130,7 @@ def codes() -> dict[str, set[Any]]:
 @pytest.mark.parametrize(
     ("typed", "code"), [("ter-003", "TER-003"), ("PAR-017", "PAR-"), ("conf-1", "CONF-"), ("acq-77", "ACQ")]
 )
-def test_a_code_of_a_terminal_without_an_entry_is_explained_by_its_family(typed: str, code: str) -> None:
+def test_a_terminals_code_without_an_entry_is_explained_by_its_family(typed: str, code: str) -> None:
     assert [entry.code for entry in find(typed)] == [code]
 
 

@@ -79,7 +79,9 @@ def test_each_line_is_a_sentence_and_a_repeated_cure_is_shown_once(tmp_path: Pat
 
 
 @every(("wish", "events"), CASES["selected"].items())
-def test_selected_lines_are_shown_and_json_is_unchanged(tmp_path: Path, wish: str, events: list[str]) -> None:
+def test_only_selected_lines_are_shown_and_with_json_they_are_unchanged(
+    tmp_path: Path, wish: str, events: list[str]
+) -> None:
     """A line for the journal begins with its level. The command removes this level."""
     first, *rest = LINES
     log = log_of(tmp_path, TEXT.encode(), b"<4>" + json.dumps(first).encode(), *rest)

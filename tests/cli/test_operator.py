@@ -134,7 +134,7 @@ def test_resolve_sends_the_data_of_a_payment_that_a_restore_lost() -> None:
 
 
 @every("line", [f"release {ID}", f"resolve {ID} declined", f"resolve {JOB} FAILED", OF_PRINT_JOB])
-def test_a_refusal_is_shown_but_a_lost_response_may_be_a_success(line: str) -> None:
+def test_a_refusal_is_shown_and_a_lost_response_is_reported_as_uncertain(line: str) -> None:
     lost = f"may have done this nevertheless. See:  posd show {line.split()[1]}"
     for refusal, code, words in (
         (problem(409, "already_final", "the payment has already ended"), 1, "the payment has already ended"),

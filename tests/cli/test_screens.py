@@ -171,7 +171,7 @@ def test_a_refused_start_counts_as_ended_only_if_it_never_started(code: str, row
         assert "NOT PAID" not in done.stdout + done.stderr
 
 
-def test_the_wait_for_an_unknown_payment_ends_only_at_never_started() -> None:
+def test_the_wait_for_an_unknown_payment_ends_only_if_posd_says_never_started() -> None:
     for extra, code in ((',"never_started":true', 1), (',"never_started":false', 4), ("", 4)):
         check(f"await {ID}", [problem(404, "not_found", "no such payment", extra)], code)
 

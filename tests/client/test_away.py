@@ -242,7 +242,7 @@ def test_a_hanging_posd_does_not_block_a_caller_with_a_time_out(tmp_path: Path) 
             release.set()
 
 
-def test_a_wait_for_a_print_job_works_in_the_same_way(tmp_path: Path) -> None:
+def test_a_wait_for_a_print_job_continues_and_times_out_as_for_a_payment(tmp_path: Path) -> None:
     script = [LOST, FULL, answer(print_job(), 202), answer(COMPLETED)]
     assert sync(script, tmp_path / "s", lambda client: client.printed(JOB).outcome().printed) is True
     with pytest.raises(StillPrinting, match="continues"):

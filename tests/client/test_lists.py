@@ -65,7 +65,7 @@ async def test_a_time_without_a_zone_is_refused(shop: Shop) -> None:
         client.transactions(since=datetime(2026, 11, 20))  # noqa: DTZ001 - the client refuses a time without a zone
 
 
-async def test_each_refusal_is_raised_as_its_type(shop: Shop) -> None:
+async def test_each_refusal_is_raised_with_its_code(shop: Shop) -> None:
     async with AsyncPosd(shop.daemon.till_socket) as client:
         with refused("unknown_terminal") as caught:
             await client.charge(uuid4(), 5, terminal="SN-NONE")

@@ -169,14 +169,14 @@ def test_a_member_added_by_the_configuration_is_sent(tmp_path: Path) -> None:
     [(LAST.replace(tzinfo=None), ValueError), ("2026-11-20T14:02:11Z", TypeError), (timedelta(minutes=2), TypeError)],
     ids=repr,
 )
-def test_the_time_limit_not_after_must_have_a_time_zone(tmp_path: Path, last: Any, error: type[Exception]) -> None:
+def test_the_argument_not_after_must_have_a_time_zone(tmp_path: Path, last: Any, error: type[Exception]) -> None:
     with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(error, match=r"datetime\.now"):
         client.charge(ID, 5, not_after=last)
     assert stub.calls == []
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00.000+14:00", "9999-12-31T23:59:59.999-05:00"])
-def test_not_after_may_be_at_the_end_of_the_calendar(tmp_path: Path, text: str) -> None:
+def test_the_argument_not_after_may_be_at_the_end_of_the_calendar(tmp_path: Path, text: str) -> None:
     body = sent(tmp_path, lambda client: client.charge(ID, 5, not_after=datetime.fromisoformat(text)))
     assert f'"not_after":"{text}"' in body
 

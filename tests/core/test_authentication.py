@@ -13,7 +13,7 @@ def fails(_: OutgoingRequest) -> OutgoingRequest:
     raise ValueError(SECRET)
 
 
-def test_configured_headers_replace_headers_of_the_request_in_any_case() -> None:
+def test_configured_headers_replace_headers_of_the_request_in_upper_and_lower_case() -> None:
     assert authenticate(REQUEST, headers({"x-key": SECRET})).headers == {"x-key": SECRET}
     assert authenticate(REQUEST, none) is REQUEST
 

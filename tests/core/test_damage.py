@@ -75,7 +75,7 @@ def _was_json(data: bytes) -> bool:
     return texts[3].lower() == IDENTITY and all(isinstance(text, str) and text for text in texts)
 
 
-def test_an_approval_with_one_damaged_byte_counts_or_is_searched_for(tell: Callable[[str], None]) -> None:
+def test_an_approval_with_one_damaged_byte_counts_or_causes_a_search(tell: Callable[[str], None]) -> None:
     """Each byte has about forty replacements. An approval that does not count is quarantined or has an unknown state.
 
     posd searches at once in both cases (`Reconciler`). The payment never gets another outcome or another reference.

@@ -238,7 +238,7 @@ def test_replaying_the_record_gives_the_same_transaction(things: list[bytes | En
     assert replay(starting(), record) == (lived, verdicts)
 
 
-def test_a_replay_without_inputs_gives_the_new_transaction() -> None:
+def test_a_replay_without_inputs_changes_nothing() -> None:
     begun: Transaction = starting()
     assert replay(begun, []) == (begun, [])
 

@@ -331,7 +331,7 @@ def test_any_bytes_give_a_request_or_a_reason(data: bytes) -> None:
         (None, None),
     ],
 )
-def test_not_after_is_a_time(text: str | None, moment: datetime | None) -> None:
+def test_the_field_not_after_is_a_time(text: str | None, moment: datetime | None) -> None:
     request, wrong = read_start(json.dumps({"amount": {"iva": 1}, "not_after": text}).encode())
     assert (request.not_after, wrong) == (moment, ())
 
@@ -343,7 +343,7 @@ def test_a_time_without_an_offset_is_refused(text: Any) -> None:
     assert "offset" in wrong[0].message
 
 
-def test_not_after_of_a_repeated_call_is_ignored() -> None:
+def test_the_field_not_after_of_a_repeated_call_is_ignored() -> None:
     before = recorded({"amount": AMOUNT})
     for moment in ("2026-11-20T10:42:03Z", "tomorrow", None):
         request, wrong = read_start(json.dumps({"amount": AMOUNT, "not_after": moment}).encode())

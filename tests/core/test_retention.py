@@ -44,7 +44,7 @@ def test_a_recently_changed_payment_stays() -> None:
 
 
 @pytest.mark.parametrize(("phase", "kept"), [(Phase.FINAL, None), (Phase.ACTIVE, RetentionReason.OPEN)])
-def test_the_same_rules_apply_to_print_jobs(phase: Phase, kept: RetentionReason | None) -> None:
+def test_print_jobs_are_kept_by_the_same_rules_as_payments(phase: Phase, kept: RetentionReason | None) -> None:
     job = PrintJob(print_job_id="p", terminal="SN-1", created_at=iso(NOW), updated_at=iso(NOW), phase=phase)
     assert keeps(job, LATER) is kept
 

@@ -195,7 +195,7 @@ async def count(shop: Shop, kind: str) -> int:
 
 
 @every("name", BROKEN)
-async def test_a_refused_request_is_counted_and_its_payment_searched_for(shop: Shop, name: str) -> None:
+async def test_a_refused_request_is_counted_and_causes_a_search(shop: Shop, name: str) -> None:
     broken, status, kind = BROKEN[name]
     payment = await shop.started()
     before = await count(shop, kind)

@@ -72,7 +72,9 @@ async def test_only_one_of_many_tills_succeeds(shop: Shop, counters: list[Operat
 # The sale
 
 
-async def test_a_conflict_in_the_chain_precedes_a_conflict_of_the_sale(shop: Shop, counters: list[Operation]) -> None:
+async def test_a_conflict_in_the_chain_is_reported_before_a_conflict_of_the_sale(
+    shop: Shop, counters: list[Operation]
+) -> None:
     """An unrelated open payment of the sale blocks a step of the chain. `repeat` permits the step."""
     sale, (here, there) = f"till-3/{uuid4()}", counters[:2]
     charge = await (await operation(shop, "charge", here).begin(sale=sale)).finish()

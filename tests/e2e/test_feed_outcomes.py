@@ -141,7 +141,7 @@ async def daemon(directory: Path, group: str) -> AsyncIterator[Daemon]:
         yield posd
 
 
-async def test_feed_sock_serves_only_the_feed_and_health_and_version(tmp_path: Path) -> None:
+async def test_the_feed_socket_serves_only_the_feed_and_health_and_version(tmp_path: Path) -> None:
     async with daemon(tmp_path, "") as posd:
         socket = posd.directory / "run" / "feed.sock"
         assert stat.S_IMODE(socket.stat().st_mode) == 0o660
@@ -157,7 +157,7 @@ async def test_feed_sock_serves_only_the_feed_and_health_and_version(tmp_path: P
             assert (reply.status, reply.json["code"]) == (404, "not_found"), route
 
 
-async def test_feed_sock_serves_metadata_only_if_the_configuration_permits_it(tmp_path: Path) -> None:
+async def test_the_feed_socket_serves_metadata_only_if_the_configuration_permits_it(tmp_path: Path) -> None:
     """A program of the group posd-feed cannot override the configuration. A changed configuration applies after a
     reload. A till can read its own metadata.
     """
@@ -176,7 +176,7 @@ async def test_feed_sock_serves_metadata_only_if_the_configuration_permits_it(tm
             assert (await posd.call("GET", asked)).status == 200
 
 
-async def test_if_the_group_does_not_exist_posd_starts_without_feed_sock(tmp_path: Path) -> None:
+async def test_if_the_group_does_not_exist_posd_starts_without_the_feed_socket(tmp_path: Path) -> None:
     async with daemon(tmp_path, NO_GROUP) as posd:
         assert (await posd.call("GET", "/feed")).status == 200
         assert not (posd.directory / "run" / "feed.sock").exists()

@@ -51,7 +51,7 @@ async def test_the_request_and_the_job_have_all_their_members(printer: Printer) 
     assert (shown["external_reference"], shown["status"], shown["phase"]) == ("ticket 7", "PENDING", "active")
 
 
-async def test_a_job_that_is_not_recorded_yet_is_not_reported(printer: Printer) -> None:
+async def test_calls_about_a_job_wait_until_the_job_is_recorded(printer: Printer) -> None:
     job = printer.job()
     content = json.dumps({"document": RECEIPT}).encode()
     path, fields = f"/print-jobs/{job.identity}", "content-type: application/json\r\n"

@@ -111,7 +111,7 @@ async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) 
     await nothing_to_correct(posd)
 
 
-async def test_an_unusual_final_is_searched_for_once_even_after_a_kill(counter: Shop) -> None:
+async def test_an_unusual_final_causes_one_search_even_after_a_kill(counter: Shop) -> None:
     payment = await counter.started()
     await payment.approve(3)
     counter.terminal.search = script = Held(answering(200, b"[]"))

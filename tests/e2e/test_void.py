@@ -123,7 +123,7 @@ async def test_a_void_by_reference_finds_its_original_or_has_no_reversal(counter
     assert (await reversal(foreign), stored(foreign)["same_day_until"]) == (None, None)
 
 
-async def test_a_re_authorization_does_not_have_the_day_of_its_original(counter: Shop) -> None:
+async def test_a_void_of_a_re_authorization_has_no_reversal(counter: Shop) -> None:
     """The pre-authorization reserved the money on another machine. posd does not know the day of the
     pre-authorization."""
     re_auth = await approved(counter, "re-auth")

@@ -57,7 +57,9 @@ async def collect(servers: Sequence[NatsServer], directory: Path, *arguments: st
 
 
 @pytest.mark.skipif(find("nats-server") is not None and version() >= FENCE_HOLDS, reason="the server is new enough")
-async def test_an_old_version_is_refused(servers: Sequence[NatsServer], shop: Shop, tmp_path: Path) -> None:
+async def test_a_cluster_of_an_old_version_is_refused(
+    servers: Sequence[NatsServer], shop: Shop, tmp_path: Path
+) -> None:
     relay = await Lane(shop.daemon, servers[0]).start()
     assert await relay.ended() == 2
     refused = await relay.log_line("relay.refused")

@@ -38,7 +38,9 @@ REFUSED: list[tuple[bytes, int, str]] = [
 
 @pytest.mark.quick(16)
 @pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
-async def test_a_request_against_the_spec_is_refused(till: Till, body: bytes, status: int, named: str) -> None:
+async def test_a_request_that_breaks_the_terminal_api_is_refused(
+    till: Till, body: bytes, status: int, named: str
+) -> None:
     answer = await till.post(body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
     assert named in answer.json()["message"]

@@ -229,7 +229,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @every("word", EVERYTHING)
-def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, word: str) -> None:
+def test_every_statement_reads_its_rows_by_an_index_and_in_order(few: Path, word: str) -> None:
     with closing(sqlite3.connect(few, factory=Watched)) as db:
         db.said = []
         db.execute("BEGIN")

@@ -629,7 +629,9 @@ def test_only_listed_ids_that_neither_file_has_are_in_doubt(state: State) -> Non
 
 
 @pytest.mark.parametrize("at", ["2026-11-20T11:59:00.000Z", "2031-11-19T10:00:00.000Z"])
-def test_if_the_clock_was_behind_a_known_start_the_period_of_missing_records_has_no_end(state: State, at: str) -> None:
+def test_the_period_of_missing_records_has_no_end_if_a_known_start_is_later_than_the_clock(
+    state: State, at: str
+) -> None:
     """When the operator has confirmed the restore, the period has an end, because the clock may be right by then."""
     state.restore(None, listed(77, at, "SN-77"), without=True)
     with closing(open_database(state.database)) as db:

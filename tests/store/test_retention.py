@@ -191,7 +191,7 @@ async def test_with_an_untrusted_clock_nothing_is_removed_even_on_request(path: 
 
 
 @pytest.mark.parametrize(("since_then", "removed"), [(timedelta(hours=1), 0), (timedelta(days=401), 3)])
-async def test_a_payment_of_a_slow_clock_has_the_age_of_its_end(
+async def test_a_payment_recorded_by_a_slow_clock_has_the_age_of_its_end(
     path: Path, since_then: timedelta, removed: int
 ) -> None:
     """The clock of a new machine was three years behind during the first payments, and was set afterwards."""

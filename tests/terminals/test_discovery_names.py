@@ -92,7 +92,7 @@ def records(serial: str, instance: str, type_of_pointer: str, type_of_name: str,
 
 @pytest.mark.parametrize("pointer", [TYPE, UPPER], ids=["pointer as asked", "pointer upper"])
 @pytest.mark.parametrize("name", [TYPE, UPPER], ids=["name as asked", "name upper"])
-async def test_a_terminal_is_found_whatever_the_case_of_its_service_type(
+async def test_a_terminal_is_found_by_its_service_type_in_upper_and_lower_case(
     home: Path, network: AsyncZeroconf, pointer: str, name: str
 ) -> None:
     async with browsing(home, network) as made:

@@ -165,7 +165,7 @@ INTENTS: dict[str, tuple[bytes, bool, bool]] = {
 
 
 @pytest.mark.parametrize("name", INTENTS)
-def test_the_intent_of_the_client_is_read_from_the_head(name: str) -> None:
+def test_keep_alive_and_the_wait_for_100_continue_are_read_from_the_head(name: str) -> None:
     data, keep_alive, expects = INTENTS[name]
     first = read(data)[0]
     assert isinstance(first, RequestHead)

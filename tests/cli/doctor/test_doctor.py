@@ -745,7 +745,7 @@ async def test_a_check_by_this_machine_does_not_count_as_a_terminals_refusal(set
 
 
 @pytest.mark.slow
-async def test_without_posd_doctor_finds_terminals_by_mdns_and_names_missing_ones(setup: SetUp) -> None:
+async def test_while_posd_does_not_run_doctor_finds_terminals_by_mdns_and_names_missing_ones(setup: SetUp) -> None:
     serial, state = f"SN-{setup.port}", setup.directory / "simulated"  # a serial that no other test announces
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.change(f'serial = "{SERIAL}"', 'serial = "SN-CONFIGURED"')

@@ -66,7 +66,7 @@ def put(*rows: dict[str, Any]) -> Fill:
     return lambda shop: [shop.put(number, AT, **row) for number, row in enumerate(rows, 1)]
 
 
-def test_the_report_is_for_the_day_of_the_merchant() -> None:
+def test_the_report_is_for_days_in_the_merchants_time_zone() -> None:
     done = report("--metadata", "table").ends(0)
     days = {"since": ["2026-11-20T05:00:00.000Z"], "until": ["2026-11-21T05:00:00.000Z"]}
     assert asks(done) == days | {"timezone": ["America/Guayaquil"], "metadata": ["table"]}

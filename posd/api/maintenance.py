@@ -1,6 +1,6 @@
 """Calls for operators on the whole database (quarantine, reprocessing, backup, restores, prune) and on the clock.
 
-The calls on the clock show the evidence for it and the delayed work, and record an operator's confirmation.
+The calls on the clock show the evidence for the clock and the delayed work, and record an operator's confirmation.
 """
 
 import asyncio

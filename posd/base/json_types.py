@@ -472,7 +472,7 @@ OPEN = Meta(extra={"open": True})
 
 #: A time in posd's format.
 Moment = Annotated[str, Meta(description="ISO 8601, UTC, milliseconds", extra_json_schema={"format": "date-time"})]
-#: A UUID, which is accepted in any case, and written in lower case.
+#: A UUID, which is accepted in upper and lower case, and written in lower case.
 Uuid = Annotated[
     str,
     Meta(

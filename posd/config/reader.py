@@ -275,7 +275,7 @@ def _laid_over(rows: Table, given: Mapping[str, dict[str, Any]]) -> Table:
 
 
 def _merge(*layers: Headers) -> Headers:
-    """Merge headers. Later headers override earlier ones, and names are compared without case (RFC 9110, 5.1)."""
+    """Merge headers. Later headers override earlier ones, and upper and lower case count as equal (RFC 9110, 5.1)."""
     merged: dict[str, HeaderValue] = {}
     for layer in layers:
         replaced = {name.lower() for name in layer}

@@ -355,7 +355,7 @@ def timezone(raw: object, _: ReaderContext) -> str:
 
 
 def fingerprint(raw: object, base: ReaderContext) -> str:
-    """Return a SHA-256 in lower-case hex without colons. The value may be in any case, with or without colons.
+    """Return a SHA-256 in lower-case hex without colons. Upper case and colons are accepted.
 
     An empty value stays empty.
     """

@@ -142,7 +142,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def given_reference(self) -> str | None:
-        """The acquirer's reference, in upper case, because a terminal may send a UUID in either case.
+        """The acquirer's reference in upper case. A terminal can send it in upper or lower case.
 
         Upper case also distinguishes references from ids when a damaged database is read.
         """

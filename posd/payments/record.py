@@ -187,7 +187,7 @@ def said_it_is(change: TransactionChanged) -> str | None:
 
 def _serial(before: Transaction, cause: Cause) -> str | None:
     if isinstance(cause, Received | Quarantined) and not before.updates_terminal:
-        return None  # a callback of an ended payment may not update data of terminals
+        return None  # a callback of an ended payment must not update data of terminals
     match cause:
         case Received(event=event):
             return event.serial_number

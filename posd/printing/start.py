@@ -183,7 +183,7 @@ class Printing(Starts[PrintJob, PrintRequest, tuple[PrintJob, Problem | None]]):
         return await self._wait(known), created
 
     def under_way(self, print_job_id: str) -> bool:
-        """Return whether a job waits in the queue, is being sent, or may not be on disk."""
+        """Return whether a job waits in the queue, is being sent, or is perhaps not on disk."""
         return print_job_id in self._deliveries or print_job_id.lower() in self._uncertain
 
     async def drain(self, seconds: float) -> None:

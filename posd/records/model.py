@@ -50,7 +50,7 @@ class RecordState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def updates_terminal(self) -> bool:
-        """Whether callbacks of this record may update data of terminals. Callbacks of an ended record may not."""
+        """Whether callbacks of this record may update data of terminals. Callbacks of an ended record must not."""
         return self.phase is not Phase.FINAL
 
     @property

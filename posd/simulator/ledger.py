@@ -236,7 +236,7 @@ class Approval:
 
 
 class Record:
-    """Final events by transaction, and approvals by reference. Ids and references are compared without regard to case.
+    """Final events by transaction, and approvals by reference. Both are found in upper and lower case.
 
     Each line of the file is the end of a payment, whether or not its request asked for events. The line is written
     before the end is reported anywhere, so the file shows every charge. A line contains the final event as delivered

@@ -109,7 +109,7 @@ def read_announcement(
 
 
 def _serial(properties: Mapping[str, str | None], instance: str, keys: tuple[str, ...]) -> str:
-    """Return the serial: the first value under one of `keys` (in any case), else the instance name."""
+    """Return the serial: the first value under one of `keys` (in upper or lower case), else the instance name."""
     named = ((properties.get(key.lower()) or "").strip() for key in keys)
     serial = next((value for value in named if value), instance)
     if not serial or len(serial) > MAX_SERIAL or not _plain(serial):
@@ -167,7 +167,7 @@ class CandidateVerdict(IntEnum):
 PREFERENCE: Mapping[tuple[CandidateVerdict, bool], int] = {
     (CandidateVerdict.ANSWERS, False): 0,
     (CandidateVerdict.UNCHECKED, False): 1,
-    (CandidateVerdict.ANSWERS, True): 2,  # its device may not reply at the newer addresses yet
+    (CandidateVerdict.ANSWERS, True): 2,  # the device may still be at the old address
     (CandidateVerdict.SILENT, False): 3,
     (CandidateVerdict.REFUSED, False): 4,
     (CandidateVerdict.UNCHECKED, True): 5,

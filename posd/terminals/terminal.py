@@ -69,7 +69,7 @@ class FleetState(msgspec.Struct, eq=False):
     profiles: Profiles = EDITIONS
     commissions: dict[str, Commission] = {}
     trusted: dict[str, Trusted] = {}
-    #: Returns whether a terminal has an open payment, during which its address may not change.
+    #: Returns whether a terminal has an open payment, during which its address must not change.
     is_open: Callable[[str], bool] = lambda _serial: False
     #: Reason why no address of a terminal is known, as text.
     no_address: str = NOT_ANNOUNCED

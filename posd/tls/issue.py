@@ -398,7 +398,7 @@ def ca_reasons(made: TlsFiles) -> tuple[str, ...]:
 
 
 def _check_permitted(made: TlsFiles, ca: x509.Certificate, given: Subjects) -> None:
-    """Raise SubjectError for a name that the CA may not sign."""
+    """Raise SubjectError for a name that the CA cannot sign."""
     found = permitted(ca, given)
     names = tuple(item for item in given.names if item not in found.names)
     addresses = tuple(item for item in given.addresses if item not in found.addresses)

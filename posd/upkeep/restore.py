@@ -274,7 +274,7 @@ class Restore(msgspec.Struct, eq=False):
     def _readable(self) -> Path | None:
         """Return the path of the present database, migrated to the schema of this version, or None if it is damaged.
 
-        Raise OSError if this user may not read it.
+        Raise OSError if this user cannot read it.
         """
         if not self.database.exists() or not self.database.stat().st_size:
             return None  # SQLite would delete the WAL of an empty file, but the WAL may contain all data

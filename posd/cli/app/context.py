@@ -142,7 +142,7 @@ def usual_socket(file: Path) -> "tuple[Path, ConfigProblem | None]":
     """
     from posd.config import examine, parse  # slow to import, and not needed with --socket
 
-    # The files that the configuration names are not checked, because a till's user may not read the daemon's private
+    # The files that the configuration names are not checked, because a till's user cannot read the daemon's private
     # key.
     config, problems = examine(file, check_files=False)
     why = next((problem for problem in problems if config is None or problem.key.startswith("local_api")), None)

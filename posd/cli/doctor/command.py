@@ -66,7 +66,7 @@ SHORT_CHECK_SECONDS = 3.0
 
 
 def refusals(shop: DoctorContext) -> tuple[list[CheckFinding], list[CheckFinding]]:
-    """Return the faults that prevent a start of posd, and the subjects that this user may not read.
+    """Return the faults that prevent a start of posd, and the subjects that this user cannot read.
 
     Only the checks that can find such faults run.
     """
@@ -154,7 +154,7 @@ def doctor(ctx: click.Context, output: Output) -> None:
 
 
 def _hidden(one: CheckFinding) -> bool:
-    """Return whether the subject was not checked, because this user may not read it."""
+    """Return whether the subject was not checked, because this user cannot read it."""
     return one.unseen and one.todo == texts()["unseen"]["file"]["do"]
 
 

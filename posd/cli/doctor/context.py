@@ -48,7 +48,7 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     `commands`: shell commands. `key`, `file`, `line`: key in the configuration, its file ("": the main one) and its
     line (None: not in a file). `refused`: whether posd does not start because of this, or cannot use the key's value.
-    `unseen`: whether this user may not read the subject. `check`: name of the check.
+    `unseen`: whether this user cannot read the subject. `check`: name of the check.
     """
 
     status: CheckStatus
@@ -186,7 +186,7 @@ class DoctorContext:
 
     @property
     def backup(self) -> Path | None:
-        """Newest backup of the timer, or None if there is none or this user may not read it."""
+        """Newest backup of the timer, or None if there is none or this user cannot read it."""
         return (backup.newest_backup(self.settings.database.backups) or (0, None))[1]
 
     def health(self, check: str) -> Mapping[str, Any]:
@@ -227,7 +227,7 @@ class DoctorContext:
         )
 
     def unseen(self, subject: object, error: OSError) -> CheckFinding:
-        """Return a finding which says that this user may not read a subject."""
+        """Return a finding which says that this user cannot read a subject."""
         return self.tell("unseen.file", subject, reason=not_seen(self, error))
 
     def permitted(self, subject: object, findings: Findings) -> Findings:

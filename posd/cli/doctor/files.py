@@ -367,7 +367,7 @@ def _secrets(shop: DoctorContext) -> Findings:
             yield shop.tell("files.secret_closed", path)
 
 
-#: Subject -> its check. A finding names the subject if this user may not read its files.
+#: Subject -> its check. A finding names the subject if this user cannot read its files.
 PARTS: Mapping[str, Callable[[DoctorContext], Findings]] = {
     "state directory": _directory,
     "database": _database,

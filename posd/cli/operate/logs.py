@@ -166,7 +166,7 @@ def _cut(text: str) -> str:
 
 # Source of `posd logs`: the journal, a file, standard input.
 
-#: journalctl's message if it may not read the whole journal.
+#: journalctl's message if it cannot read the whole journal.
 DENIED = ("insufficient permissions", "not seeing messages from other users", "Permission denied")
 NO_ENTRIES = b"-- No entries --"
 STDIN = "-"

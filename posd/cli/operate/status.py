@@ -437,7 +437,7 @@ def _service() -> Mapping[str, str]:
 def _last_error(since: str | None) -> str:
     """Return posd's newest error in the journal, since its last run.
 
-    It is "" without one, or if this user may not read it.
+    It is "" without one, or if this user cannot read it.
     """
     span = f"--since={since}" if since else "--boot"
     lines = output_of(f"journalctl _SYSTEMD_UNIT=posd.service {span} --priority=err --lines=1 --output=cat --quiet")

@@ -8,17 +8,20 @@ import json
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict
 
 from posd.config import load
+from posd.config.schema import AmountsConfig
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
+from posd.payments.amounts import NOTHING_MORE
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.model import Transaction
 from posd.payments.start import Payments
@@ -34,6 +37,7 @@ from tests.rig.daemon import toml
 from tests.rig.terminal import PATIENCE_SECONDS, ScriptedTerminal, scripted_terminal
 
 CHARGE = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+URLS, CHECKS = CallbackUrls((b"k" * 32,), "", 1), ApprovalChecks("", lambda: True)
 RECEIPT = json.dumps({"document": {"text": "TOTAL 11.20"}}).encode()
 
 
@@ -50,6 +54,8 @@ class Inside:
     turns: PrintTurns
     printing: Printing
     foreign: sqlite3.Connection
+    #: This machine's addresses in the callback URLs of `till`'s starts.
+    hosts: list[str] = field(default_factory=list)
 
     def lock(self) -> None:
         """Hold the write lock, as a backup tool or an administrator's shell would."""
@@ -63,6 +69,18 @@ class Inside:
 
     async def get_job(self, identity: str) -> PrintJob | None:
         return await self.store.read(lambda db: rows.get(db, identity))
+
+    def till(self, checks: ApprovalChecks = CHECKS, amounts: AmountsConfig = NOTHING_MORE, **parts: Any) -> Payments:
+        """Return another `Payments` on the same store and fleet, with other parts."""
+        parts = {"now": partial(datetime.now, UTC)} | parts
+        made = ServiceParts(self.store, self.fleet, **parts)
+        return Payments(made, URLS, UTC, checks, amounts, self.hosts.append)
+
+    def reload(self, configuration: str) -> None:
+        """Reload the terminals and the profile."""
+        (self.database.parent / "config.toml").write_text(toml(self.database.parent, configuration))
+        config = load(self.database.parent / "config.toml")
+        self.fleet.adopt(self.fleet.make_clients(config.terminals), config.profiles)
 
     def announce(self, port: int) -> None:
         """Announce the terminal only on one of its ports."""
@@ -106,11 +124,10 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
         fleet, turns = Fleet(config.terminals, config.profiles), PrintTurns()
-        urls = CallbackUrls((b"k" * 32,), "", 1)
         parts = ServiceParts(store, fleet, partial(datetime.now, UTC))
-        payments = Payments(parts, urls, UTC, ApprovalChecks("", lambda: True))
+        payments = Payments(parts, URLS, UTC, ApprovalChecks("", lambda: True))
         aborts = Aborts(parts)
-        printing = Printing(parts, urls, turns)
+        printing = Printing(parts, URLS, turns)
         foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
         inside = Inside(home / "posd.db", terminal, fleet, store, payments, aborts, turns, printing, foreign)
         if announced:

@@ -118,13 +118,6 @@ async def proving(inside: Inside) -> AsyncIterator[Reconciler]:
     await reconciler.close()
 
 
-def reload(inside: Inside, configuration: str) -> None:
-    """Reload the terminals and the profile."""
-    (inside.database.parent / "config.toml").write_text(toml(inside.database.parent, configuration))
-    config = load(inside.database.parent / "config.toml")
-    inside.fleet.adopt(inside.fleet.make_clients(config.terminals), config.profiles)
-
-
 @pytest.mark.parametrize(("first", "count"), [(0, 2), (1, 3)])
 async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves_nothing(
     tmp_path: Path, first: int, count: int
@@ -145,11 +138,11 @@ async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves
         entries = [CONFIRMED + device.entry("SN-TEST", device.base_url) for device in (right, other)]
 
         async def nothing_runs(request: Request, writer: asyncio.StreamWriter) -> None:
-            reload(inside, entries[1])
+            inside.reload(entries[1])
             await answering(409)(request, writer)
 
         async def knows_nothing(request: Request, writer: asyncio.StreamWriter) -> None:
-            reload(inside, entries[0])
+            inside.reload(entries[0])
             await none(request, writer)
 
         right.start, right.abort, right.search, other.search = hanging_up, nothing_runs, none, knows_nothing
@@ -157,11 +150,11 @@ async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves
         await store.write(lambda unit: rows.remember_search(unit, "SN-TEST", search, str(uuid4()), iso(now())))
         await inside.payments.start(identity, CHARGE)
         for _ in range(count):
-            reload(inside, entries[first])
+            inside.reload(entries[first])
             after = await reconciler.reconcile(identity)
         assert other.searches
         assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
-        reload(inside, entries[1])
+        inside.reload(entries[1])
         with pytest.raises(Problem, match="cannot be reached"):
             await inside.aborts.abort(identity, None)
         assert other.aborts == 0
@@ -198,7 +191,7 @@ async def test_empty_searches_are_proof_only_if_the_search_works_and_the_termina
 
     async with composed(tmp_path) as inside, proving(inside) as reconciler:
         terminal = inside.terminal
-        reload(inside, f"{profile}{terminal.toml}{OTHER}")
+        inside.reload(f"{profile}{terminal.toml}{OTHER}")
         inbox = Inbox(ServiceParts(inside.store, inside.fleet, now), "", ApprovalChecks("", lambda: True))
         terminal.search, terminal.abort = search, answering(409, abort)
         await inside.payments.start(ended, charge)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,14 +14,11 @@ from posd.payments import transitions
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.model import Transaction
 from posd.payments.record import begin
-from posd.payments.start import Payments
 from posd.payments.transitions import rebuild
 from posd.payments.wire import read_event
 from posd.printing.model import PrintJob
 from posd.records import start as starting
-from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.service import ServiceParts
 from posd.storage import connection
 from tests.rig.disk import broken_disk
 from tests.rig.events import body
@@ -140,13 +136,6 @@ async def test_a_stop_does_not_refuse_a_repeated_call_that_waits_for_the_first_c
     assert inside.terminal.starts_of(identity) == 1
 
 
-def another_till(inside: Inside, checks: ApprovalChecks | None = None, **parts: Any) -> Payments:
-    """Return another `Payments` on the same store and fleet, with other parts."""
-    urls = CallbackUrls((b"k" * 32,), "", 1)
-    checks = checks or ApprovalChecks("", lambda: True)
-    return Payments(ServiceParts(inside.store, inside.fleet, **parts), urls, UTC, checks)
-
-
 async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: Inside) -> None:
     identity, aside = str(uuid4()), inside.database.with_name("aside.db")
 
@@ -157,7 +146,7 @@ async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: 
 
     checks = ApprovalChecks("", lambda: True)
     checks.read_currencies = move_meanwhile
-    payments = another_till(inside, checks, now=lambda: datetime.now(UTC))
+    payments = inside.till(checks)
     with pytest.raises(Problem) as refused:
         await payments.start(identity, CHARGE)
     assert (refused.value.code, inside.terminal.requests) == ("storage_unavailable", [])
@@ -167,7 +156,7 @@ async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: 
 
 async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stops(inside: Inside) -> None:
     now, since_boot = datetime.now(UTC), iter([0.0, 59.0, 61.0])
-    payments = another_till(inside, now=lambda: now, elapsed=lambda: next(since_boot))
+    payments = inside.till(now=lambda: now, elapsed=lambda: next(since_boot))
     until = (now + timedelta(seconds=60)).isoformat()
     with pytest.raises(Problem) as late:
         await payments.start(str(uuid4()), CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())
@@ -176,7 +165,7 @@ async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stops(in
 
 async def test_only_a_start_with_a_time_limit_needs_a_trusted_clock(inside: Inside) -> None:
     now, identity = datetime.now(UTC), str(uuid4())
-    payments = another_till(inside, now=lambda: now, clock_doubt=lambda: "the clock went back")
+    payments = inside.till(now=lambda: now, clock_doubt=lambda: "the clock went back")
     until = (now + timedelta(seconds=60)).isoformat()
     with pytest.raises(Problem) as refused:
         await payments.start(identity, CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())

@@ -165,7 +165,7 @@ def test_without_a_code_all_codes_are_listed() -> None:
     assert len(posd("explain", "--json").document) == len(ENTRIES)
 
 
-def test_for_an_unknown_code_explain_names_the_nearest_code() -> None:
+def test_explain_names_the_nearest_code_for_an_unknown_code() -> None:
     done = posd("explain", "in_dubt", "--json").ends(2, "posd has no code in_dubt; did you mean in_doubt?")
     assert done.document["exit_code"] == 2
     assert near("missing reference")[0] == "missing_reference"

@@ -215,7 +215,7 @@ printf 'StatusText=cannot start: /etc/posd/config.toml:3: x is not a known key\\
 """
 
 
-def test_if_posd_does_not_run_the_state_of_systemd_and_the_configuration_is_shown(
+def test_the_state_of_systemd_and_the_configuration_are_shown_if_posd_does_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "systemctl").write_text(SYSTEMCTL)

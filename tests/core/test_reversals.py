@@ -90,7 +90,7 @@ def test_the_kind_of_a_void_equals_a_comparison_of_two_dates(
     assert (void < until) is same_day
 
 
-def test_if_the_terminals_clock_is_impossible_posds_time_counts() -> None:
+def test_posds_time_counts_if_the_terminals_clock_is_impossible() -> None:
     until = "2026-11-21T05:00:00.000Z"
     early, late = datetime(2026, 11, 21, 4, tzinfo=UTC), datetime(2026, 11, 21, 6, tzinfo=UTC)
     assert (reversal(until, "noon", early), reversal(until, "noon", late)) == ("cancellation", "refund")

@@ -254,7 +254,7 @@ async def test_a_backup_restores_what_a_payment_from_the_witness_lacks(own: Shop
     assert (reply.status, reply.json["differences"]) == (200, []), reply.body
 
 
-async def test_after_the_loss_of_a_disk_head_office_provides_the_started_ids(own: Shop, home: Path) -> None:
+async def test_head_office_provides_the_started_ids_after_the_loss_of_a_disk(own: Shop, home: Path) -> None:
     """Only the certificates are left. posd repeats no start, and asks an operator."""
     daemon = own.daemon
     payments = [await own.started() for _ in range(3)]
@@ -314,7 +314,7 @@ async def test_an_id_of_the_list_keeps_its_sale_from_the_witness_file(own: Shop,
     assert (problem.json["code"], problem.json["transactions"]) == ("sale_conflict", [paid.identity])
 
 
-async def test_with_only_the_witness_file_left_nothing_is_sent_twice(own: Shop) -> None:
+async def test_nothing_is_sent_twice_if_only_the_witness_file_is_left(own: Shop) -> None:
     daemon = own.daemon
     payment = await own.started()
     await daemon.kill()
@@ -443,7 +443,7 @@ async def test_the_witness_contains_only_the_needed_data(own: Shop) -> None:
         assert secret not in content
 
 
-async def test_after_a_new_database_was_made_without_a_backup_a_print_job_is_not_refused(own: Shop) -> None:
+async def test_a_print_job_is_not_refused_after_a_new_database_was_made_without_a_backup(own: Shop) -> None:
     daemon, payment = own.daemon, await own.started()
     await daemon.kill()
     lose(daemon.database, "", "-wal", "-shm")

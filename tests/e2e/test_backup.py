@@ -81,7 +81,7 @@ DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("disaster", DISASTERS)
-async def test_after_a_disaster_and_a_restore_nothing_is_sent_twice(own: Shop, home: Path, disaster: str) -> None:
+async def test_nothing_is_sent_twice_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: str) -> None:
     damage, taken_over = DISASTERS[disaster]
     daemon = own.daemon
     paid, waiting = await own.started(), await own.started()

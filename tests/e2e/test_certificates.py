@@ -220,7 +220,7 @@ async def test_closing_a_terminal_window_ends_the_posd_that_runs_there(home: Pat
 
 
 @pytest.mark.slow
-async def test_during_a_change_of_the_ca_terminals_with_the_old_or_the_new_ca_can_connect(home: Path) -> None:
+async def test_terminals_with_the_old_or_the_new_ca_can_connect_during_a_change_of_the_ca(home: Path) -> None:
     made = make(home)
     old = home / "old.crt"
     old.write_bytes(made.ca_certificate.read_bytes())

@@ -39,7 +39,7 @@ async def test_after_a_kill_between_the_final_and_the_end_of_the_call_the_termin
     assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
 
 
-async def test_after_a_kill_while_connecting_a_payment_is_in_doubt_and_never_sent(home: Path, identity: str) -> None:
+async def test_a_payment_is_in_doubt_and_never_sent_after_a_kill_while_connecting(home: Path, identity: str) -> None:
     connections = asyncio.Semaphore(0)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

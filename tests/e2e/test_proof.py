@@ -220,7 +220,7 @@ async def tried(request: pytest.FixtureRequest, daemons: dict[str, list[Shop]]) 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
-async def test_if_one_condition_is_missing_the_payment_stays_in_doubt(tried: dict[str, Payment], name: str) -> None:
+async def test_a_payment_stays_in_doubt_if_one_condition_is_missing(tried: dict[str, Payment], name: str) -> None:
     payment, case = tried[name], CASES[name]
     document = await payment.get()
     assert (document["phase"], document["outcome"], document["next_step"]) == ("in_doubt", None, "ask_person")
@@ -236,7 +236,7 @@ async def test_if_one_condition_is_missing_the_payment_stays_in_doubt(tried: dic
     await payment.end()
 
 
-async def test_if_every_condition_holds_the_payment_was_never_started(daemons: dict[str, list[Shop]]) -> None:
+async def test_a_payment_was_never_started_if_every_condition_holds(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     known = await pay_before(counter, tried=False)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)

@@ -158,7 +158,7 @@ def test_without_multicast_the_demo_says_so_and_uses_the_address(
     assert ("got no announcement" in said, "All three ended as expected" in said) == (True, True), said
 
 
-def test_with_keep_the_demo_runs_on_for_the_printed_commands(demos: Mapping[str, Demo]) -> None:
+def test_with_the_option_keep_the_demo_runs_on_for_the_printed_commands(demos: Mapping[str, Demo]) -> None:
     demo = demos["keep"]
     told = read_until(demo.process, "/proc/sys/kernel/random/uuid")
     [socket] = {word for word in told.split() if word.endswith("till.sock")}

@@ -405,7 +405,7 @@ def test_the_backup_is_restored_after_any_damage(state: State, damage: Callable[
     assert given > seq + 10**8, "readers of the feed have seen higher numbers than the backup has"
 
 
-def test_without_a_backup_all_readable_data_is_saved(state: State) -> None:
+def test_all_readable_data_is_saved_without_a_backup(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before = snapshots(state.database, filled.known)

@@ -97,7 +97,7 @@ def test_the_data_of_a_failed_function_is_freed_before_the_commit(tmp_path: Path
     assert "look(mine)" in "".join(traceback.format_exception(error.__context__))
 
 
-def test_if_a_function_fails_after_a_write_all_other_functions_run_again(tmp_path: Path) -> None:
+def test_all_other_functions_run_again_if_a_function_fails_after_a_write(tmp_path: Path) -> None:
     ran: list[str] = []
 
     def half(unit: WriteTransaction) -> None:

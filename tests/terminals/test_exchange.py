@@ -448,7 +448,7 @@ async def test_an_unknown_host_name_is_sent_nothing(name: str) -> None:
     assert found.reason.startswith("cannot connect: ")
 
 
-async def test_of_several_addresses_of_a_name_only_an_address_that_replies_is_called(
+async def test_only_an_address_that_replies_is_called_if_a_name_has_several(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def issue(authority: trustme.CA) -> trustme.LeafCert:

@@ -161,7 +161,7 @@ async def test_a_stop_of_posd_ends_the_wait_for_an_address_and_later_waits(tmp_p
     await fleet.close()
 
 
-async def test_if_no_address_answers_the_reason_is_shown(fleet: Fleet, right: ScriptedTerminal) -> None:
+async def test_the_reason_is_shown_if_no_address_answers(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
     address = await fleet.of(SERIAL).choose()
     assert address is not None
@@ -262,7 +262,7 @@ async def test_an_address_of_an_old_network_is_used_while_it_answers(fleet: Flee
     assert "announced" in shown(fleet)["reason"]
 
 
-async def test_if_an_address_is_configured_only_that_address_is_probed(
+async def test_only_the_configured_address_is_probed(
     tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')

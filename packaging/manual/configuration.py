@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from manual import roff
@@ -32,7 +33,7 @@ def _body(lines: list[str]) -> Iterator[str]:
     begins = True  # only comments since the head of the file or of the section
     for line in lines:
         if line.startswith("#"):
-            comment.append(line[1:].removeprefix(" ") if len(line) > 1 else "")
+            comment.append(line[1:])
         elif match := SECTION.fullmatch(line.strip()):
             title = line.strip()
             yield f".SH {roff.escaped(title)}" if "." not in match["name"] else f".SS {roff.escaped(title)}"
@@ -56,17 +57,15 @@ def _body(lines: list[str]) -> Iterator[str]:
 
 
 def _comment(lines: list[str]) -> Iterator[str]:
-    """Write a comment: paragraphs between empty lines. Indented lines are unchanged."""
-    words: list[str] = []
-    for line in [*lines, ""]:
-        if line and not line.startswith(" "):
-            words.append(line)
-            continue
-        if words:
+    """Write a comment: paragraphs, indented lines unchanged, and keys that are not set (no space before them)."""
+    for indent, group in groupby(lines, lambda line: min(len(line) - len(line.lstrip()), 2) if line else None):
+        words = [line.strip() for line in group]
+        if indent == 2:
+            yield from roff.verbatim(words)
+        elif indent == 1:
             yield from roff.paragraphs((" ".join(words),))
-            words = []
-        if line:
-            yield from roff.verbatim([line.strip()])
+        elif indent == 0:
+            yield from (".PP", *(part for word in words for part in (".br", roff.escaped(word))))
 
 
 def _within(lines: list[str]) -> Iterator[str]:

@@ -134,7 +134,6 @@ async def test_a_check_says_whether_rows_were_counted(office: Path, store: Colle
     assert "posd relay --once --from 2" in check.stdout
     quick = await run(office, "--check", "--quick")
     assert quick.returncode == 0
-    assert "not counted" in quick.stdout
     for arguments, counted in (((), True), (("--quick",), False)):
         found = json.loads((await run(office, "--check", *arguments, "--json")).stdout)
         assert (found["ok"], found["rows_counted"]) == (not counted, counted)

@@ -172,7 +172,7 @@ async def test_an_acknowledged_attention_is_not_raised_again_for_the_same_addres
         assert await here.words(marked) == ["address_changed"]
 
 
-async def test_an_address_lost_before_its_payment_is_recorded_is_still_found(tmp_path: Path) -> None:
+async def test_a_payment_recorded_after_its_address_was_lost_is_still_marked(tmp_path: Path) -> None:
     async with world(tmp_path) as here, looking(here):
         first = await here.add(payment(GONE))
         here.changes.called_back_at(GONE)

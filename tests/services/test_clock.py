@@ -94,7 +94,7 @@ async def test_after_a_wrong_century_and_a_power_cut_the_clock_is_trusted_again(
         assert (told.since, told.until, told.reason) == (iso(NOON), iso(machine.wall), "stepped_ahead")
 
 
-async def test_a_clock_that_was_behind_is_known_after_a_kill(machine: Machine) -> None:
+async def test_after_a_kill_posd_still_knows_that_the_clock_was_behind(machine: Machine) -> None:
     """Records of this period have early timestamps, so the records would count as old."""
     async with machine.run() as (store, clock):
         await clock.keep()

@@ -93,7 +93,9 @@ async def test_ended_payments_use_no_quota_of_open_payments(world: World) -> Non
 
 
 @pytest.mark.parametrize(("result", "kept"), [(CallbackResult.OTHER_ID, 1), (CallbackResult.EVENT_LIMIT, 0)])
-async def test_a_refused_body_is_kept_as_its_row_says(world: World, result: CallbackResult, kept: int) -> None:
+async def test_each_result_decides_whether_a_refused_body_is_kept(
+    world: World, result: CallbackResult, kept: int
+) -> None:
     identity, came = await world.started(), ReceivedCallback(b"{", "peer", now())
     refusal = RefusedBody(result, "a reason")
     refuse = partial(world.inbox.callbacks.refuse, identity=identity, refusal=refusal, came=came)

@@ -100,7 +100,7 @@ async def test_the_reconciler_ends_on_request_even_if_woken_at_the_same_moment(t
             assert done
 
 
-async def test_nothing_is_recorded_for_a_payment_removed_meanwhile(tmp_path: Path) -> None:
+async def test_nothing_is_recorded_for_a_payment_that_was_removed(tmp_path: Path) -> None:
     async with asking(tmp_path) as house:
         gone = str(uuid4())
         await house.reconciler._record(gone, NothingHeard(AttentionCode.STALLED, 60.0))

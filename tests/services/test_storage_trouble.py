@@ -78,7 +78,9 @@ async def test_a_reply_that_cannot_be_recorded_now_is_recorded_later(inside: Ins
     assert inside.terminal.starts_of(identity) == 1
 
 
-async def test_a_fault_after_sending_does_not_deny_the_sending(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_after_sending_is_not_reported_as_not_sent(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     identity = str(uuid4())
 
     def broken(*_arguments: object) -> None:

@@ -106,7 +106,7 @@ class Book:
                 authorized_amount=authorized,
                 currency=currency if stated is not None else None,
                 tip=Decimal(tip) if tip else None,
-                transaction_reference=identity(number + 10**9) if approved else None,
+                transaction_reference=identity(number + 10**9) if approved and evidence != "operator" else None,
                 ticket_number=f"{number:06}" if approved else None,
                 receipt=Receipt(f"{number:06}", brand, "credit", "PIN") if approved else None,
                 failure_reason=Failure("ACQUIRER", "51", "Insufficient funds") if result == "declined" else None,

@@ -63,7 +63,7 @@ def _table(output: Output, report: ReportView, items: Sequence[Row], *, by_refer
         ("amount", lambda row: amount(row["amount"])),
     ]
     if by_reference:
-        columns.append(("reference", lambda row: row["transaction_reference"] or row["client_transaction_id"]))
+        columns.append(("reference", lambda row: row["transaction_reference"] or "-"))
         columns.append(("ticket", _ticket))
     else:
         columns += [("transaction", lambda row: row["client_transaction_id"]), ("state", _state)]
@@ -95,9 +95,9 @@ def _time(report: ReportView, row: Row) -> str:
 
 
 def _ticket(row: Row) -> str:
-    return "; ".join(
-        [row["ticket_number"] or named("no ticket"), *map(named, filter(None, (row["became"],))), *words.notes(row)]
-    )
+    ticket = row["ticket_number"] or named("no ticket")
+    by_id = "" if row["transaction_reference"] else f"{named('transaction')} {row['client_transaction_id']}"
+    return "; ".join(filter(None, (ticket, named(row["became"] or ""), *words.notes(row), by_id)))
 
 
 def _state(row: Row) -> str:

@@ -96,6 +96,9 @@ def test_the_table_in_a_pipe_has_every_payment_and_the_totals() -> None:
         "Total: 11.20 USD\n",
     )
     report(fill=put({"authorized": Decimal("11.20")}, {"result": "declined"})).ends(0, *words)
+    # An operator decided this payment without --reference.
+    line = ("10:00:00\tcharge\tSN-0001\t11.20\t-\t000001; ", f"; decided by an operator; transaction {identity(1)}\n")
+    report(fill=put({"evidence": "operator"})).ends(0, *line)
 
 
 def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> None:

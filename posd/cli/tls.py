@@ -95,8 +95,8 @@ def _readable_ca(made: TlsFiles, sockets: Path) -> Path:
 def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...], force: bool, if_missing: bool) -> None:
     """Make a server certificate, and the CA that signs it.
 
-    Without --name and --address the certificate has all present names and addresses of this machine. An existing CA is
-    kept, so terminals still trust this machine. Every renewal keeps the given names and addresses.
+    The certificate has all present names and addresses of this machine, and the given ones. An existing CA is kept, so
+    terminals still trust this machine. Every renewal keeps the given names and addresses.
     """
     config = load_as_owner(context(ctx).config_path)
     output = Output(as_json=False)
@@ -114,13 +114,10 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
             fail(output, daemon.clock_doubt)
         new_ca = force or not there(made.ca_certificate)
         drop_lost_output()
-        issue.init(
-            directory,
-            names=names or certificate.local_names(),
-            addresses=addresses or certificate.local_addresses(),
-            given=certificate.Subjects(names, addresses),
-            overwrite=force,
-        )
+        asked = certificate.Subjects(names, addresses)
+        # As in `issue.renew`, because the daemon renews a certificate that lacks an address of this machine.
+        every = asked | certificate.Subjects(tuple(certificate.local_names()), tuple(certificate.local_addresses()))
+        issue.init(directory, names=every.names, addresses=every.addresses, given=asked, overwrite=force)
         ca, server = describe(made.ca_certificate), describe(made.certificate)
     except sqlite3.Error as error:
         fail(output, say("tls", "no_known_ca", file=config.database.path, error=error))
@@ -132,9 +129,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     serves = daemon is not None and not own_pair and daemon.reload() and daemon.serves(server.fingerprint_sha256)
     next_step = "unused" if own_pair else "served" if serves else "soon" if daemon is not None else "start"
     for name in ("made", "made_ca" if new_ca else "kept_ca", next_step):
-        where = {"directory": directory, "file": config.file, "ca": made.ca_certificate}
-        of_ca = {"subject": ca.subject, "ca_until": times.day(ca.not_after)}
-        tell(output, say("tls", name, **where, **of_ca, **_described(server)))
+        where = {"directory": directory, "file": config.file, "ca": made.ca_certificate, "subject": ca.subject}
+        tell(output, say("tls", name, **where, ca_until=times.day(ca.not_after), **_described(server)))
 
 
 def _described(info: certificate.CertificateInfo) -> dict[str, str]:

@@ -144,10 +144,11 @@ def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: Tls
 
 def test_a_renewal_keeps_given_names_and_reads_the_machines_names_again(config: Path) -> None:
     made = files_in(config.parent / "state" / "tls")
+    # The daemon replaces a certificate that lacks an address of this machine.
     for line in ("init --name pos.shop.example --address 10.9.9.9", "renew"):
         posd("tls", *line.split(), config=config).ends(0)
-    assert describe(made.certificate).names[0] == "pos.shop.example"
-    assert set(describe(made.certificate).addresses) == {"10.9.9.9", *local_addresses()}
+        assert describe(made.certificate).names[0] == "pos.shop.example"
+        assert set(describe(made.certificate).addresses) == {"10.9.9.9", *local_addresses()}
     # A directory of an older version has no stored names. The renewal loses no name.
     issue.init(made.certificate.parent, names=["old.lan"], addresses=["10.8.8.8"])
     made.given.unlink()

@@ -237,11 +237,14 @@ def check_firewall(shop: DoctorContext) -> Findings:
 
 def _let_in(shop: DoctorContext) -> Findings:
     since = datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
-    callbacks, silent = _callbacks(shop), []
+    mine = {"127.0.0.1", "::1", "localhost", *local_addresses()}
+    callbacks, silent = _callbacks(shop, mine), []
     for serial in (terminal.serial for terminal in shop.terminals if terminal.access_mode != "cloud"):
         at = callbacks.get(serial)
         if at is not None and parse_iso(at) >= since:
             yield shop.tell("firewall.let_in", serial, at=moment(at, date=True))
+        elif urlsplit(shop.addresses.get(serial, "")).hostname in mine:
+            yield shop.tell("firewall.here", serial)
         else:
             silent.append(serial)
     if silent:
@@ -249,12 +252,11 @@ def _let_in(shop: DoctorContext) -> Findings:
         yield shop.tell("firewall.silent", ", ".join(silent), wanted=wanted)
 
 
-def _callbacks(shop: DoctorContext) -> dict[str, str]:
+def _callbacks(shop: DoctorContext, mine: set[str]) -> dict[str, str]:
     """Return serial -> time of the last callback.
 
-    A terminal at an address of this machine is omitted, because no firewall is between.
+    A terminal at an address of this machine (`mine`) is omitted, because no firewall is between.
     """
-    mine = {"127.0.0.1", "::1", "localhost", *local_addresses()}
     path = shop.settings.database.path
     if not path.exists():
         return {}

@@ -4,7 +4,7 @@ The guards run inside the commit of the intent.
 """
 
 import sqlite3
-from collections.abc import Callable, Container, Iterator, Sequence, Sized
+from collections.abc import Callable, Container, Iterator, Sized
 from contextlib import suppress
 from datetime import tzinfo
 from itertools import islice
@@ -285,7 +285,8 @@ def _place(
     original = rows.get(unit.db, placed.derives_from) if placed.derives_from else None
     beside = list(links.members(original, placed.transaction_reference).values())
     chain = links.whole(placed)
-    _refuse_beside(kind, beside, chain[1:], repeat=placed.repeat)
+    if blocking := rules.in_the_way(kind, beside, chain[1:], repeat=placed.repeat):
+        raise _blocked(kind, blocking, links)
     ids = frozenset(item.client_transaction_id for item in chain)
     if original is None:
         return placed, ids
@@ -357,17 +358,12 @@ def _under_reference(unit: WriteTransaction, transaction: Transaction, kind: Ope
             return msgspec.structs.replace(transaction, derives_from=_root(original))
 
 
-def _refuse_beside(
-    kind: OperationType, beside: Sequence[Transaction], chain: Sequence[Transaction], *, repeat: bool
-) -> None:
-    found = rules.in_the_way(kind, beside, chain, repeat=repeat)
-    if found is None:
-        return
+def _blocked(kind: OperationType, found: rules.BlockingOperation, links: ChainLinks) -> Problem:
     shown = found.others[:MAX_SHOWN]
     words = ", ".join(f"{item.type} {item.client_transaction_id} ({_standing(item)})" for item in shown)
-    raise Problem(
+    return Problem(
         found.code,
-        f"cannot start: {_why(found)} {words}. {_what_to_do(kind, found)} No {kind} was sent",
+        f"cannot start: {_why(found)} {words}. {_what_to_do(kind, found, links)} No {kind} was sent",
         transactions=[item.client_transaction_id for item in shown],
     )
 
@@ -380,7 +376,7 @@ def _why(found: rules.BlockingOperation) -> str:
     return "no operation can follow"
 
 
-def _what_to_do(kind: OperationType, found: rules.BlockingOperation) -> str:
+def _what_to_do(kind: OperationType, found: rules.BlockingOperation, links: ChainLinks) -> str:
     other = found.others[0]
     if other.outcome is None:
         return "Wait for its outcome first, or abort it."
@@ -389,7 +385,10 @@ def _what_to_do(kind: OperationType, found: rules.BlockingOperation) -> str:
     if found.by_repeat:
         return f'Check it first; if this {kind} is a further one, say so with "additional": true.'
     if kind is OperationType.VOID and other.type is OperationType.CAPTURE:
-        return f"To give the money back, void the capture: its id is {other.client_transaction_id}."
+        for item in found.others:
+            if rules.in_the_way(kind, list(links.members(item).values()), (), repeat=False) is None:
+                return f"To give the money back, void the capture: its id is {item.client_transaction_id}."
+        return "The capture was voided or refunded already, so there is nothing to void."
     if other.type is OperationType.VOID:
         return "A void is final; for a further payment start a new charge."
     return "A further refund is possible instead."

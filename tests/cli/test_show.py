@@ -57,13 +57,18 @@ def test_an_outcome_is_shown_with_its_evidence_and_what_it_corrected() -> None:
 
 REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
 MISSING_ID = "7f3c0000-0000-4000-8000-0000000000ff"
-CAPTURE = transaction(type="capture", original=OTHER_ID, derived=[MISSING_ID, ID], transaction_reference=REFERENCE)
+VOID_ID, AGAIN_ID = "7f3c0000-0000-4000-8000-000000000003", "7f3c0000-0000-4000-8000-000000000004"
+CAPTURE = transaction(type="capture", original=OTHER_ID, derived=[MISSING_ID, VOID_ID], transaction_reference=REFERENCE)
 PRE_AUTH = transaction(
     client_transaction_id=OTHER_ID,
     type="pre-auth",
+    derived=[AGAIN_ID, ID],
+    next_step="done",
     outcome=outcome("approved", {"kind": "event"}, reached_acquirer=True, transaction_reference=REFERENCE),
 )
-VOID = transaction(type="void", amount={}, phase="active", status="APPROVAL_REQUESTED")
+OPEN: dict[str, Any] = {"amount": {}, "phase": "active", "status": "APPROVAL_REQUESTED", "next_step": "wait"}
+VOID = transaction(client_transaction_id=VOID_ID, type="void", original=ID, **OPEN)
+RE_AUTH = transaction(client_transaction_id=AGAIN_ID, type="re-auth", original=OTHER_ID, **OPEN)
 
 
 @every(
@@ -74,20 +79,28 @@ VOID = transaction(type="void", amount={}, phase="active", status="APPROVAL_REQU
     ],
 )
 def test_a_chain_of_operations_is_a_table_even_if_a_payment_is_missing(gone: Answer, state: str) -> None:
-    done = asked([answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), *RECORDED], "show", ID).ends(0)
-    assert [path.split("/")[2] for _, path, _ in done.sent[:4]] == [ID, OTHER_ID, MISSING_ID, ID]
+    script = [answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), answer(RE_AUTH), *RECORDED]
+    done = asked(script, "show", ID).ends(0)
+    assert [path.split("/")[2] for _, path, _ in done.sent[:5]] == [ID, OTHER_ID, MISSING_ID, VOID_ID, AGAIN_ID]
     start = done.lines.index(CHAIN)
-    assert done.lines[start + 1 : start + 4] == [
+    assert done.lines[start + 1 : start + 5] == [
         f"original\t{OTHER_ID}\tpre-auth\t11.20\tapproved\t{REFERENCE}",
         f"derived\t{MISSING_ID}\t-\t-\t{state}\t-",
-        f"derived\t{ID}\tvoid\t-\tat the bank\t-",
+        f"derived\t{VOID_ID}\tvoid\t-\tat the bank\t-",
+        f"other\t{AGAIN_ID}\tre-auth\t-\tat the bank\t-",
     ]
     assert {"type: capture", f"transaction_reference: {REFERENCE}"} <= set(done.lines)
+    # The void derives from the capture, and belongs to the reservation too.
+    script = [answer(PRE_AUTH), answer(RE_AUTH), answer(CAPTURE), gone, answer(VOID), *RECORDED]
+    done = asked(script, "show", OTHER_ID).ends(0, f"derived\t{VOID_ID}\tvoid", lacks=["posd capture", "posd void"])
+    assert done.lines[done.lines.index("next: Another operation on this reservation is not settled. See it:") + 1] == (
+        f"posd show {AGAIN_ID}"
+    )
 
 
 @every(("columns", "first"), [(80, OTHER_ID), (130, f"{OTHER_ID}  pre-auth")])
 def test_on_a_screen_the_chain_fits_with_full_ids(columns: int, first: str) -> None:
-    script = [answer(CAPTURE), answer(PRE_AUTH), answer(VOID), answer(VOID), *RECORDED]
+    script = [answer(CAPTURE), answer(PRE_AUTH), answer(VOID), answer(VOID), answer(RE_AUTH), *RECORDED]
     check(f"show {ID}", script, 0, f"original  {first}", REFERENCE, types="", columns=columns)
 
 

@@ -12,15 +12,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from posd.base.json_types import encode
-from posd.base.operations import OperationType
+from posd.base.operations import RESERVING, OperationType
 from posd.base.problems import Problem
+from posd.base.text import Language
 from posd.base.times import iso
-from posd.payments import chains, counting, rows
+from posd.cli.payments.words import next_step
+from posd.payments import chains, counting, model, rows
 from posd.payments.amounts import NOTHING_MORE
 from posd.payments.counting import Original
+from posd.payments.documents import transaction_document
 from posd.payments.model import Transaction
 from posd.records.model import Phase, Pruned
 from posd.records.service import CallsInFlight
@@ -267,6 +271,72 @@ def test_the_reason_of_a_conflict_depends_on_the_state_of_the_other_operation() 
             (chain := Chain(records, f"a=charge, v=void of a {state}")).place("refund of a for 1")
         reasons.append(chain.told(raised.value.detail).partition(" v (")[0])
     assert reasons[0] == reasons[1] != reasons[2]
+
+
+CAPTURED = "p=pre-auth for 9, c=capture of p for 4"
+
+
+@every(
+    "there_is, wanted, advice",
+    [
+        ("a=charge, v=void of a open", "void of a", "Wait for its outcome first, or abort it."),
+        (CAPTURED, "capture of p for 5", 'if this capture is a further one, say so with "additional": true.'),
+        (CAPTURED, "void of p", "void the capture: its id is c."),
+        (f"{CAPTURED}, d=capture of p for 5, v=void of c", "void of p", "void the capture: its id is d."),
+        (f"{CAPTURED}, v=void of c declined", "void of p", "void the capture: its id is c."),
+        (f"{CAPTURED}, v=void of c", "void of p", "The capture was voided or refunded already"),
+        (f"{CAPTURED}, f=refund of c for 1", "void of p", "The capture was voided or refunded already"),
+        ("a=charge, v=void of a", "refund of a for 1", "for a further payment start a new charge."),
+        ("a=charge, f=refund of a for 1", "void of a", "A further refund is possible instead."),
+    ],
+)
+def test_a_refusal_advises_only_what_posd_accepts(there_is: str, wanted: str, advice: str) -> None:
+    with book() as records, pytest.raises(Problem) as raised:
+        (chain := Chain(records, there_is)).place(wanted)
+    assert advice in chain.told(raised.value.detail)
+
+
+@every(
+    "there_is",
+    [
+        "p=pre-auth for 9",
+        CAPTURED,
+        RESERVED,
+        f"{CAPTURED} declined",
+        f"{CAPTURED} open",
+        f"{CAPTURED} doubt",
+        f"{CAPTURED} contradicted",
+        f"{CAPTURED}, v=void of c",
+        f"{CAPTURED}, v=void of c open",
+        "p=pre-auth for 9, v=void of p",
+        "p=pre-auth for 9, v=void under p",
+        f"{RESERVED}, c=capture under r for 4",
+        f"{RESERVED}, v=void of p open",
+        f"{RESERVED}, q=re-auth of p for 4 declined",
+    ],
+)
+def test_a_reservation_offers_exactly_the_operations_that_posd_accepts(there_is: str) -> None:
+    with book() as records:
+        chain = Chain(records, there_is)
+        family = [document(records, identity(number)) for number in chain.numbers.values()]
+        for shown in (item for item in family if item["type"] in RESERVING and item["outcome"]["result"] == "approved"):
+            commands = next_step(shown, [item for item in family if item is not shown]).commands
+            for command in ("capture", "void"):
+                try:
+                    chain.place({"capture": "capture of p for 1", "void": "void of p"}[command])
+                    accepted = True
+                except Problem:
+                    accepted = False
+                assert (f"posd {command} {chain.id('p')}" in " ".join(commands)) == accepted, command
+
+
+def document(records: Book, name: str) -> dict[str, Any]:
+    """Return the API's document of a payment."""
+    item = there(rows.get(records.db, name))
+    step = model.next_step(item, NOON, timedelta(days=1))
+    made = transaction_document(records.db, item, step, Language.EN, abortable=False)
+    found: dict[str, Any] = decode(encode(made))
+    return found
 
 
 @every("kind", ["capture", "void", "post-tip", "re-auth", "refund"])

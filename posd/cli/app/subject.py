@@ -340,10 +340,7 @@ def _totals_row(totals: Document) -> Cells:
 # Start, and wait until the outcome, the deadline or Ctrl-C.
 
 terminal_option = click.option(
-    "--terminal",
-    metavar="SERIAL",
-    shell_complete=serials,
-    help="The terminal; optional if there is only one.",
+    "--terminal", metavar="SERIAL", shell_complete=serials, help="The terminal; optional if there is only one."
 )
 timeout_option = click.option(
     "--timeout",

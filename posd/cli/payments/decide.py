@@ -21,9 +21,9 @@ from posd.cli.app.context import RESULT_CODES, ExitCode, for_transaction
 from posd.cli.app.errors import Failure, interruptible
 from posd.cli.app.output import Output, aside
 from posd.cli.app.parameters import asks, caller, check_usage, confirm
-from posd.cli.app.subject import Document, Subject, find, show_attention, show_missing_proof, terminal_option
+from posd.cli.app.subject import Document, Subject, find, show_attention, terminal_option
 from posd.cli.explain.catalogue import chosen, glossed, named, say
-from posd.cli.payments.show import PAYMENT, show_outcome, show_settling
+from posd.cli.payments.show import PAYMENT, show_outcome, show_what_is_open
 from posd.cli.payments.words import next_step, resolving, words_of
 from posd.cli.printing import PRINT_JOB
 
@@ -103,6 +103,8 @@ def _decide(
     with connect(ctx) as api:
 
         def look(beside: Output) -> None:
+            if decision.verb != "release":
+                api.get("/clock")  # on the till socket, posd refuses this call too: before the question, not after it
             try:
                 document = api.get(path).body
             except Problem as problem:
@@ -173,9 +175,7 @@ def reconcile(ctx: click.Context, output: Output, given_id: str) -> None:
         output.line(say("payment", "still_open", noun=operation.noun, state=PAYMENT.state(transaction)), "yellow")
         if transaction["next_step"] != "ask_person":  # otherwise the advice below says it
             output.line(say("payment", "next", words=next_step(transaction).words))
-    show_attention(output, PAYMENT, transaction)
-    show_settling(output, transaction)
-    show_missing_proof(output, transaction)
+    show_what_is_open(output, transaction)
     sys.exit(for_transaction(transaction))
 
 
@@ -334,7 +334,7 @@ def _check_open(output: Output, subject: Subject, document: Document, verb: str)
 
 def _warn_running(beside: Output, transaction: Document) -> None:
     if transaction["abortable"]:
-        beside.line(chosen("decide")["may_run"], "yellow")
+        beside.line(words_of(transaction).fill(chosen("decide")["may_run"]), "yellow")
         beside.line(f"posd abort {transaction['client_transaction_id']}", indent=4)
 
 

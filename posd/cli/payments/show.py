@@ -32,6 +32,7 @@ from posd.cli.app.times import moment
 from posd.cli.explain.catalogue import chosen, glossed, named, say, translate
 from posd.cli.payments.words import (
     SETTLED_BY,
+    Chain,
     attention_advice,
     evidence_text,
     hint,
@@ -79,11 +80,8 @@ class PaymentProgress(Progress):
 
 def event_line(item: Mapping[str, Any], at: str) -> str:
     """Return the line about an item of the API's events: its time, status and details."""
-    event = item["event"]
-    extras = [event_extra(event)]
-    if item["verdict"] != "applied":
-        extras.append(f"({item['verdict']})")
-    return "  ".join([at, event["status"], *filter(None, extras)])
+    verdict = "" if item["verdict"] == "applied" else f"({item['verdict']})"
+    return "  ".join([at, item["event"]["status"], *filter(None, (event_extra(item["event"]), verdict))])
 
 
 def event_extra(event: Mapping[str, Any]) -> str:
@@ -102,16 +100,15 @@ def failure_text(reason: Mapping[str, Any]) -> str:
     return say("payment", "terminal_says", said=said, words=words) if words else said
 
 
-def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
+def outcome_pairs(transaction: Mapping[str, Any], chain: Chain | None = None) -> list[Pair]:
     """Return label and value of each field of a final transaction's outcome that is not empty."""
     outcome = transaction["outcome"]
-    following = next_step(transaction)
+    following = next_step(transaction, chain)
     receipt = outcome["receipt"] or {}
     reason = outcome["failure_reason"]
     authorized = outcome["authorized_amount"]
     card = " ".join(str(part) for part in (receipt.get("franchise"), receipt.get("card_type")) if part)
-    if outcome["reading_type"]:
-        card = f"{card}, {outcome['reading_type']}" if card else outcome["reading_type"]
+    card = ", ".join(filter(None, (card, outcome["reading_type"])))
     fields = {
         "terminal": _ran_on(transaction),
         "authorized": money(authorized) if isinstance(authorized, int | Decimal) else authorized,
@@ -140,10 +137,10 @@ def _ran_on(transaction: Mapping[str, Any]) -> str:
     return meant if said == meant else translate(f"{said}, though {meant} was asked")
 
 
-def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
+def show_outcome(output: Output, transaction: Mapping[str, Any], chain: Chain | None = None) -> None:
     """Write the end of a transaction: in a frame on a terminal, as lines in a pipe."""
     style, words = meaning(transaction)
-    output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
+    output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction, chain)], style)
 
 
 def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
@@ -164,15 +161,17 @@ def _state(transaction: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (named(state(transaction)), started(transaction))))
 
 
-def show_settling(output: Output, transaction: Mapping[str, Any]) -> None:
-    """If an open transaction needs an operator, write how to settle it.
+def show_what_is_open(output: Output, transaction: Mapping[str, Any]) -> None:
+    """Write a transaction's attentions, how an operator settles it, and what is missing to settle it.
 
-    The advice on an attention may already say that.
+    The advice on an attention may already say how to settle it.
     """
+    show_attention(output, PAYMENT, transaction)
     codes = {attention["code"] for attention in transaction["attention"]}
     if (advice := settling(transaction)) is not None and not codes & SETTLED_BY:
         output.line(say("payment", "to_settle"), "yellow")
         show_advice(output, advice, [PAYMENT.id(transaction)])
+    show_missing_proof(output, transaction)
 
 
 PAYMENT = Subject(
@@ -204,31 +203,29 @@ PAYMENT = Subject(
 )
 
 
-# Chain of a transaction: its original and the derived transactions, as a table.
+# Chain of a transaction: the other operations of the same original, as a table.
 
 
-def chain_rows(api: Api, transaction: Mapping[str, Any]) -> list[Cells]:
-    """Return a row for the original of a transaction, and for each derived one, oldest first."""
-    related = [("original", transaction["original"])] if transaction["original"] else []
-    related += [("derived", each) for each in transaction["derived"]]
-    return [(relation, Id(identity), *_related(api, identity)) for relation, identity in related]
-
-
-def _related(api: Api, identity: str) -> Cells:
-    try:
-        found = api.get(f"/transactions/{identity}").body
-    except Problem as problem:
-        return "-", Number("-"), "not known here" if problem.code == "not_found" else problem.detail, "-"
-    reference = (found["outcome"] or {}).get("transaction_reference")
-    return found["type"] or "-", Number(asked(found["amount"]) or "-"), named(state(found)), reference or "-"
-
-
-def show_chain(output: Output, rows: Sequence[Cells]) -> None:
-    """Write the table of the chain, if it has rows."""
-    columns = ("chain", "transaction", "type", "amount", "state", "reference")
-    if rows:
-        rows = [(named(str(relation)), *rest) for relation, *rest in rows] if output.rich else rows
-        output.table(columns, rows, Layout(whole="transaction", under="reference"))
+def read_chain(api: Api, transaction: Mapping[str, Any]) -> tuple[Chain, list[Cells]]:
+    """Return the other operations of a transaction's chain, and a row for each. The original is first."""
+    found: dict[str, Cells] = {}
+    chain: list[Mapping[str, Any]] = []
+    waiting = [("original", transaction["original"]), *(("derived", each) for each in transaction["derived"])]
+    for relation, identity in waiting:  # the loop appends to `waiting`
+        if identity in (None, transaction["client_transaction_id"], *found):
+            continue
+        try:
+            item = api.get(f"/transactions/{identity}").body
+        except Problem as problem:
+            why = "not known here" if problem.code == "not_found" else problem.detail
+            found[identity] = (relation, Id(identity), "-", Number("-"), why, "-")
+            continue
+        reference, amount = (item["outcome"] or {}).get("transaction_reference") or "-", asked(item["amount"]) or "-"
+        found[identity] = relation, Id(identity), item["type"] or "-", Number(amount), named(state(item)), reference
+        chain.append(item)
+        waiting.append((relation, item["original"]))
+        waiting += [("derived" if relation == "derived" else "other", each) for each in item["derived"]]
+    return chain, list(found.values())
 
 
 @click.command()
@@ -255,27 +252,27 @@ def show(ctx: click.Context, output: Output, given_id: str, only_history: bool) 
 def show_all(output: Output, api: Api, path: str, *, only_history: bool = False) -> None:
     """Write the transaction at a path of the API, or only its history. Raise Problem or Unreachable."""
     transaction = None if only_history else api.get(path).body
-    chain = chain_rows(api, transaction) if transaction else []
-    happened = api.get(f"{path}/history").body["history"]
-    events = api.get(f"{path}/events").body["events"]
+    chain, others = read_chain(api, transaction) if transaction else ([], [])
+    happened, events = (api.get(f"{path}/{name}").body[name] for name in ("history", "events"))
     if transaction is not None:
-        show_transaction(output, transaction, chain)
+        show_transaction(output, transaction, chain, others)
     extras = {item["seq"]: event_extra(item["event"]) for item in events}
     output.table(("time", "what", "details"), rows(happened, extras))
 
 
-def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Cells]) -> None:
+def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Chain, others: Sequence[Cells]) -> None:
     """Write a transaction's fields, chain, outcome, attentions, and what is missing to settle it."""
-    output.panel("transaction", transaction_pairs(transaction), "cyan")
-    show_chain(output, chain)
+    output.panel("transaction", transaction_pairs(transaction, chain), "cyan")
+    if others:
+        columns = ("chain", "transaction", "type", "amount", "state", "reference")
+        cells = [(named(str(relation)), *rest) for relation, *rest in others] if output.rich else others
+        output.table(columns, cells, Layout(whole="transaction", under="reference"))
     if transaction["outcome"] is not None:
-        show_outcome(output, transaction)
-    show_attention(output, PAYMENT, transaction)
-    show_settling(output, transaction)
-    show_missing_proof(output, transaction)
+        show_outcome(output, transaction, chain)
+    show_what_is_open(output, transaction)
 
 
-def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
+def transaction_pairs(transaction: Mapping[str, Any], chain: Chain | None = None) -> list[Pair]:
     """Return label and text of each field of a transaction that is not empty.
 
     Chain, outcome, attention and missing proof are omitted, because other tables show them.
@@ -293,7 +290,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
             case "display":
                 text = f"{value['code']}: {value['text']}"
             case "next_step":
-                text = f"{value}: {next_step(transaction).words}"
+                text = f"{value}: {next_step(transaction, chain).words}"
             case "type" | "phase" if value:
                 text = glossed(value)
             case "created_at" | "updated_at":

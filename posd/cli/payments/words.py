@@ -3,14 +3,14 @@
 The catalogue has the texts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from string import Formatter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from posd.base.operations import OPERATIONS
+from posd.base.operations import OPERATIONS, RESERVING, OperationType
 from posd.base.problems import RemedyStep
 from posd.cli.app.output import inline
 from posd.cli.app.times import TimeCell, moment, roughly, seconds_since
@@ -20,6 +20,8 @@ from posd.cli.explain.catalogue import Advice, advice, chosen, glossed, language
 WITH_CARD = frozenset(str(kind) for kind, row in OPERATIONS.items() if row.asks_for_card)
 #: An open payment that is older than this (s) is shown with its age, because no customer waits so long.
 LONG_SECONDS = 900.0
+#: Documents of the API about the other operations of a transaction's chain.
+Chain = Sequence[Mapping[str, Any]]
 #: `result` of an outcome -> style of its text.
 STYLES: Mapping[str, str] = {"approved": "green", "declined": "red", "rejected": "red"}
 
@@ -224,10 +226,7 @@ def _plain(value: object) -> str:
 #: Attentions whose advice already says how to settle the payment.
 SETTLED_BY = frozenset({"in_doubt", "released", "address_changed"})
 #: Name of a field in the daemon's sentences -> option that the user types instead.
-SPELLINGS: Mapping[str, str] = {
-    '"additional": true': "--additional",
-    "`transaction_reference`": "--reference UUID",
-}
+SPELLINGS: Mapping[str, str] = {'"additional": true': "--additional", "`transaction_reference`": "--reference UUID"}
 
 
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
@@ -288,14 +287,17 @@ def settling(transaction: Mapping[str, Any]) -> Advice | None:
     return found._replace(words=words_of(transaction).fill(found.words))
 
 
-def next_step(transaction: Mapping[str, Any]) -> Advice:
-    """Return the advice on a transaction in its present state."""
+def next_step(transaction: Mapping[str, Any], chain: Chain | None = None) -> Advice:
+    """Return the advice on a transaction in its present state. `chain`: the other operations of its chain, if known."""
     step = transaction["next_step"]
     name = _reservation(transaction)
-    if step == "done" and name is not None:
-        untouched = transaction["type"] == "pre-auth" and not transaction["derived"]
+    if step == "done" and name is not None and not _is_used(transaction, chain or ()):
+        if undecided := [item for item in chain or () if item["next_step"] in ("wait", "ask_person")]:
+            words, [command] = known_advice("reservation_in_use")
+            return Advice(words, (command.format(id=undecided[0]["client_transaction_id"]),))
+        sure = chain is not None or (transaction["type"] == "pre-auth" and not transaction["derived"])
         reserved = known_advice("reserved")
-        words = reserved.words + ("" if untouched else chosen("advice")["reserved"]["unless"]) + "."
+        words = reserved.words + ("" if sure else chosen("advice")["reserved"]["unless"]) + "."
         return Advice(words, tuple(command.format(name=name) for command in reserved.commands))
     words = chosen("next").get(step, {}).get("do")
     return Advice(words_of(transaction).fill(words) if words else step)
@@ -308,6 +310,14 @@ def refused_step(step: str) -> str:
     """
     steps = chosen("next")
     return str(steps.get(step, {}).get("refused") or steps["ask_person"]["refused"])
+
+
+def _is_used(transaction: Mapping[str, Any], chain: Chain) -> bool:
+    """Return whether posd refuses a capture and a void of a reservation, because of an approved operation on it."""
+    family = [transaction, *chain]
+    ids = [item["client_transaction_id"] for item in family if item["type"] in RESERVING]
+    done = {item["type"] for item in family if state(item) == "approved" and item["original"] in ids}
+    return not done.isdisjoint(OPERATIONS[OperationType.VOID].ended_by)
 
 
 def _reservation(transaction: Mapping[str, Any]) -> str | None:

@@ -73,8 +73,8 @@ def test_an_operation_is_named_by_its_type(command: str) -> None:
     line = (
         f"{command} {'' if command in ('charge', 'preauth') else ID} {'' if command == 'void' else '5'} --id {NEW_ID}"
     )
-    lost = f"posd: a fault in {{this}}\nThe {noun} may have started; if so, it goes on."
-    check(line, [problem(500, "internal_error", "a fault in {this}")], 4, lost, f"posd await {NEW_ID}")
+    lost = f"posd: a fault in {{this one}}\nThe {noun} may have started; if so, it goes on."
+    check(line, [problem(500, "internal_error", "a fault in {this one}")], 4, lost, f"posd await {NEW_ID}")
     check(line, final(kind, "declined"), 1, operation(kind).undone, "next: To try again, start a new ")
     running = transaction(client_transaction_id=NEW_ID, type=kind, phase="active", status="TERMINAL_ACKNOWLEDGED")
     script = [answer(running, 201), answer(running), Answer(200, b"", "text/event-stream")]

@@ -81,7 +81,7 @@ class Done:
     def ends(self, code: int, *words: str, lacks: Sequence[str] = ()) -> Self:
         """Check the exit code, that the text has and lacks these words, and no name in braces. Return it."""
         wrong = [*(each for each in words if each not in self.text), *(each for each in lacks if each in self.text)]
-        wrong += re.findall(r"(?<!\w)\{[a-z_]+\}", self.text)
+        wrong += re.findall(r"(?<![\w$])\{[a-z_]+\}", self.text)
         assert (self.returncode, wrong, "Traceback" in self.text) == (code, [], False), self.text
         return self
 

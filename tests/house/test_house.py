@@ -68,7 +68,7 @@ def test_no_folder_grows_beyond_its_budget_and_each_budget_falls_with_its_folder
     sizes = {folder or "posd": size for folder, size in source.folders(source.modules()).items()}
     assert sizes.keys() == budgets.keys()
     over = {folder: (size, budgets[folder]) for folder, size in sizes.items() if any(map(gt, size, budgets[folder]))}
-    assert over == {}
+    assert over == {}, "raise it in tests/house/budgets.toml, in a commit of its own"
     loose = {
         folder: (size, budgets[folder]) for folder, size in sizes.items() if any(map(_is_loose, size, budgets[folder]))
     }

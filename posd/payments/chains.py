@@ -384,7 +384,7 @@ def _what_to_do(kind: OperationType, found: rules.BlockingOperation, links: Chai
         return "It is not certain how that one ended: an operator has to settle it first."
     if found.by_repeat:
         return f'Check it first; if this {kind} is a further one, say so with "additional": true.'
-    if kind is OperationType.VOID and other.type is OperationType.CAPTURE:
+    if other.type is OperationType.CAPTURE:  # only a void is ended by a capture
         for item in found.others:
             if rules.in_the_way(kind, list(links.members(item).values()), (), repeat=False) is None:
                 return f"To give the money back, void the capture: its id is {item.client_transaction_id}."

@@ -280,6 +280,7 @@ CAPTURED = "p=pre-auth for 9, c=capture of p for 4"
     "there_is, wanted, advice",
     [
         ("a=charge, v=void of a open", "void of a", "Wait for its outcome first, or abort it."),
+        ("a=charge, v=void of a declined contradicted", "refund of a for 1", "an operator has to settle it first."),
         (CAPTURED, "capture of p for 5", 'if this capture is a further one, say so with "additional": true.'),
         (CAPTURED, "void of p", "void the capture: its id is c."),
         (f"{CAPTURED}, d=capture of p for 5, v=void of c", "void of p", "void the capture: its id is d."),
@@ -383,6 +384,9 @@ def test_a_void_is_a_cancellation_until_the_shops_midnight_after_the_approval(oc
         assert placed.same_day_until == until
         placed, _ = chains.place(records.unit, replace(asked, original=identity(2)), ZONE, NOTHING_MORE)
         assert placed.same_day_until == "2026-11-21T05:00:00.000Z"
+        with book() as others:
+            placed, _ = Chain(others, "r=re-auth under stranger for 9").place("void under r")
+            assert placed.same_day_until is None, "the pre-authorization may be from an earlier day"
         for kind in ("refund", "capture"):
             original = identity(1 if kind == "refund" else 2)
             other = replace(asked, type=OperationType(kind), original=original, amount=b'{"subtotal_iva0": 1}')

@@ -69,8 +69,7 @@ class Records:
 
     def __init__(self, books: Books) -> None:
         self.books = replace(
-            books,
-            **{name: deepcopy(getattr(books, name)) for name in ("terminals", "tills", "transactions", "sales")},
+            books, **{name: deepcopy(getattr(books, name)) for name in ("terminals", "tills", "transactions", "sales")}
         )
         charged = [case for case in cases(self.books).values() if case.charges and case.told and not case.resolved]
         self.case, self.other = [case for case in charged if not self.lines("abort", case)][:2]

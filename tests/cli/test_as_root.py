@@ -124,8 +124,7 @@ def test_no_command_of_root_follows_a_folder_link_to_a_folder_of_root(shop: Othe
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize(
-    "command",
-    [one for one in COMMANDS if not one.startswith(("restore --yes --new", "verify {", "tls renew --end"))],
+    "command", [one for one in COMMANDS if not one.startswith(("restore --yes --new", "verify {", "tls renew --end"))]
 )
 def test_files_that_root_creates_belong_to_the_owner_of_the_folder(shop: OthersShop, command: str) -> None:
     done = shop.command(command)

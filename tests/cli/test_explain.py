@@ -526,12 +526,7 @@ HISTORY = answer({"history": [{"at": AT, "kind": "attempt", "judgement": "in_dou
 #: Line -> typed answers, replies of the daemon, exit code, and words that only this screen has, without
 #: accents, because the machine may lack the locale.
 IN_SPANISH: dict[str, tuple[str, list[Answer], int, str]] = {
-    f"show {ID}": (
-        "",
-        [answer(DOUBT), HISTORY, answer({"events": []})],
-        0,
-        "n sin responder",
-    ),
+    f"show {ID}": ("", [answer(DOUBT), HISTORY, answer({"events": []})], 0, "n sin responder"),
     "list --attention": ("", [answer({"transactions": [DOUBT], "next_cursor": None})], 0, "!in_doubt"),
     f"abort {ID}": ("", [BUSY_TERMINAL], 1, f"pago que lo ocupa: {ID}"),
     f"release {ID} --operator Ana": ("se colgó\ns\n", [answer(DOUBT)] * 2, 0, " libre. Todav"),

@@ -31,10 +31,7 @@ from tests.rig.simulated import simulated
 from tests.rig.streams import ask
 
 Client = type[AsyncPosd | InThreads]
-pytestmark = [
-    pytest.mark.quick(1),
-    pytest.mark.parametrize("client", [AsyncPosd, InThreads], ids=["async", "sync"]),
-]
+pytestmark = [pytest.mark.quick(1), pytest.mark.parametrize("client", [AsyncPosd, InThreads], ids=["async", "sync"])]
 
 PAID, DECLINED = "5.00", "9000.04"
 #: Members that an older posd does not have.

@@ -10,15 +10,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.client import (
-    Approved,
-    AsyncPosd,
-    Canceled,
-    OutcomeUnknown,
-    Paid,
-    Posd,
-    Reserved,
-)
+from posd.client import Approved, AsyncPosd, Canceled, OutcomeUnknown, Paid, Posd, Reserved
 from tests.client.conftest import refused
 from tests.rig.prints import Job
 from tests.rig.shop import OFFLINE, Shop, acknowledging, open_shop

@@ -79,10 +79,7 @@ def test_a_full_disk_proves_nothing_about_an_earlier_lost_call(tmp_path: Path) -
 
 
 def test_without_a_listening_posd_nothing_is_sent(tmp_path: Path) -> None:
-    with (
-        Posd(tmp_path / "none", patience=0.5) as client,
-        pytest.raises(Unreachable, match="is posd running") as caught,
-    ):
+    with Posd(tmp_path / "none", patience=0.5) as client, pytest.raises(Unreachable, match="is posd running") as caught:
         client.charge(ID, 5)
     assert not caught.value.sent
 
@@ -143,10 +140,7 @@ def test_a_print_job_without_a_response_is_repeated_too(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [LOST, answer(print_job(), 201)]) as stub, Posd(stub.socket) as client:
         client.print_job("job-1", {"text": "ñ", "size": Decimal("1.50")}, external_reference="t")
     assert {(call.path, call.body) for call in stub.calls} == {
-        (
-            "/v1/print-jobs/job-1",
-            '{"document":{"text":"ñ","size":1.50},"external_reference":"t"}'.encode(),
-        )
+        ("/v1/print-jobs/job-1", '{"document":{"text":"ñ","size":1.50},"external_reference":"t"}'.encode())
     }
     assert len(stub.calls) == 2
 

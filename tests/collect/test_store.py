@@ -599,11 +599,7 @@ async def test_a_closed_lane_is_reported_again_once_it_sends(store: CollectorSto
     (found,) = await lanes(store)
     assert not found.wanting
     fleet = await questions.fleet(store.connection)
-    assert (await open_gaps(store), fleet.lanes_incomplete, sum(fleet.lanes_health.values())) == (
-        [],
-        0,
-        0,
-    )
+    assert (await open_gaps(store), fleet.lanes_incomplete, sum(fleet.lanes_health.values())) == ([], 0, 0)
     await write(store, sent)
     assert not (await lanes(store))[0].wanting, "repeated messages do not reopen the lane"
     lane.live(1)

@@ -146,11 +146,7 @@ WRONG = [
             "is the port 8443 of webhooks.listen too",
             "another port",
         )
-        for metrics, webhooks in (
-            ("127.0.0.1", "0.0.0.0"),
-            ("127.0.0.1", "[::]"),
-            ("10.0.0.9", "10.0.0.9"),
-        )
+        for metrics, webhooks in (("127.0.0.1", "0.0.0.0"), ("127.0.0.1", "[::]"), ("10.0.0.9", "10.0.0.9"))
     ),
     ("print.poll_first_seconds", "[print]\npoll_first_seconds = 31", "longer than poll_max_seconds", "shorter"),
     (
@@ -398,7 +394,7 @@ SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
                 st.sampled_from(["charge", "search", "print", "cloud", "headers", "x"]), TOML_VALUES
             ),
         },
-    ),
+    )
 )
 def test_any_file_gives_a_configuration_or_a_list_of_problems(document: dict[str, object]) -> None:
     file = Path("/etc/posd/config.toml")

@@ -97,8 +97,7 @@ def found(*bodies: bytes) -> Input:
 
 NO_ANSWER = (search("none", SearchMiss()), search("no answer", SearchFailed("HTTP 404", 404)))
 UNUSABLE = search(
-    "unusable",
-    read_reply(Replied(200, json.dumps({"client_transaction_id": IDENTITY}).encode()), "", IDENTITY),
+    "unusable", read_reply(Replied(200, json.dumps({"client_transaction_id": IDENTITY}).encode()), "", IDENTITY)
 )
 
 

@@ -124,15 +124,7 @@ def test_digits_beyond_the_currency_and_the_unit_are_refused(
 
 @every(
     ("currencies", "digits"),
-    [
-        ((), 2),
-        (("USD",), 2),
-        (("JPY",), 0),
-        (("CLP", "CLF"), 4),
-        (("KWD",), 3),
-        (("USD", "JPY"), 2),
-        (("NONE",), 2),
-    ],
+    [((), 2), (("USD",), 2), (("JPY",), 0), (("CLP", "CLF"), 4), (("KWD",), 3), (("USD", "JPY"), 2), (("NONE",), 2)],
 )
 def test_of_several_currencies_the_currency_with_the_most_digits_counts(
     currencies: tuple[str, ...], digits: int

@@ -137,11 +137,7 @@ def _after(original: OperationType) -> list[OperationType]:
 
 
 #: Rule for a second operation of one original -> text in docs/reference/api.md.
-PAGE = {
-    FREE: "allowed",
-    REPEAT: 'with `"additional": true`, else `{code}`',
-    NEVER: "`chain_conflict`, always",
-}
+PAGE = {FREE: "allowed", REPEAT: 'with `"additional": true`, else `{code}`', NEVER: "`chain_conflict`, always"}
 
 
 def test_the_page_of_the_api_has_the_table_of_second_operations() -> None:

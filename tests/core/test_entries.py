@@ -83,19 +83,11 @@ ENTRIES = [
         lambda was: transitions.searched(was, SearchFailed("no", 404), NOW),
     ),
     (Searched(FINAL), "search:found", lambda was: transitions.searched(was, FINAL, NOW)),
-    (
-        AbortRequested(probe=False, uid=1000),
-        "abort_requested",
-        lambda was: transitions.aborting(was, NOW, may_be=True),
-    ),
+    (AbortRequested(probe=False, uid=1000), "abort_requested", lambda was: transitions.aborting(was, NOW, may_be=True)),
     (AbortRequested(probe=True), "probe_requested", lambda was: was),
     (AbortAnswered(Replied(200, b"{}")), "abort:taken", lambda was: transitions.touched(was, NOW)),
     (AbortAnswered(Replied(409, b"")), "abort:nothing_running", lambda was: was),
-    (
-        AbortAnswered(NotSent("refused")),
-        "abort:unreachable",
-        lambda was: transitions.aborting(was, NOW, may_be=False),
-    ),
+    (AbortAnswered(NotSent("refused")), "abort:unreachable", lambda was: transitions.aborting(was, NOW, may_be=False)),
     (AbortAnswered(ReplyLost("reset")), "abort:unknown", lambda was: was),
     (Quarantined("not JSON"), "quarantined", lambda was: transitions.quarantined(was, "not JSON", NOW)),
     (

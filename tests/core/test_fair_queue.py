@@ -23,13 +23,7 @@ async def _run(queue: FairQueue, owners: Sequence[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("owners", "expected"),
-    [
-        ("aaa", "aaa"),
-        ("abc", "abc"),
-        ("aaaab", "abaaa"),
-        ("aaaabb", "ababaa"),
-        ("aaabbbccc", "abcabcabc"),
-    ],
+    [("aaa", "aaa"), ("abc", "abc"), ("aaaab", "abaaa"), ("aaaabb", "ababaa"), ("aaabbbccc", "abcabcabc")],
 )
 async def test_owners_take_turns(owners: str, expected: str) -> None:
     assert "".join(await _run(FairQueue(1), owners)) == expected

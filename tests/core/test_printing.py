@@ -130,12 +130,7 @@ def test_any_id_is_accepted_until_a_report_has_the_terminals_own_id(job: PrintJo
 
 @pytest.mark.parametrize(
     ("named", "own", "attention"),
-    [
-        (None, "T-9", set()),
-        ("T-9", "T-9", set()),
-        ("T-8", "T-8", {"id_mismatch"}),
-        ("job-1", None, {"id_mismatch"}),
-    ],
+    [(None, "T-9", set()), ("T-9", "T-9", set()), ("T-8", "T-8", {"id_mismatch"}), ("job-1", None, {"id_mismatch"})],
 )
 def test_a_reply_with_another_id_than_an_earlier_callback_is_reported(
     named: str | None, own: str | None, attention: set[str]

@@ -65,12 +65,7 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
     "",
     "",
 )
-@given(
-    st.sampled_from(Channel),
-    st.lists(FORMS, min_size=1, max_size=3),
-    st.text(),
-    st.text(),
-)
+@given(st.sampled_from(Channel), st.lists(FORMS, min_size=1, max_size=3), st.text(), st.text())
 def test_a_callback_path_is_found_for_any_form_of_each_character(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:

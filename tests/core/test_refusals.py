@@ -172,11 +172,7 @@ def test_earlier_states_do_not_change_a_cancellation(before: tuple[str, str | No
 
 @pytest.mark.parametrize(
     ("status", "previous", "phase"),
-    [
-        (REQUESTED, CARD, Phase.ACTIVE),
-        (CARD, REQUESTED, Phase.ACTIVE),
-        ("WARMING_UP", None, Phase.IN_DOUBT),
-    ],
+    [(REQUESTED, CARD, Phase.ACTIVE), (CARD, REQUESTED, Phase.ACTIVE), ("WARMING_UP", None, Phase.IN_DOUBT)],
 )
 def test_a_contradicting_report_withdraws_a_cancellation(status: str, previous: str | None, phase: Phase) -> None:
     canceled = CANCELED_BY_ANSWER(starting())

@@ -42,12 +42,7 @@ def what(zone: str, original: str, void: str) -> str | None:
         ("America/Guayaquil", "2026-11-20T00:00:00", "2026-11-20T23:59:59.999", "cancellation"),
         ("America/Guayaquil", "2026-11-20T23:59:59.999", "2026-11-21T00:00:00", "refund"),
         ("America/Guayaquil", "2026-11-20T10:00:00", "2026-12-20T10:00:00", "refund"),
-        (
-            "America/Guayaquil",
-            "2026-11-21T03:00:00Z",
-            "2026-11-21T04:59:59.999Z",
-            "cancellation",
-        ),
+        ("America/Guayaquil", "2026-11-21T03:00:00Z", "2026-11-21T04:59:59.999Z", "cancellation"),
         ("America/Guayaquil", "2026-11-21T03:00:00Z", "2026-11-21T05:00:00Z", "refund"),
         ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-29T23:59:59", "cancellation"),  # this day has 23 hours
         ("Europe/Berlin", "2026-03-29T00:30:00", "2026-03-30T00:00:00", "refund"),

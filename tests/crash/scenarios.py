@@ -395,11 +395,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "released": Scenario((OPEN,), plot=is_released, wire=start_is(LOST)),
     "resolved": Scenario(NOT_STARTED, plot=is_resolved, wire=start_is(LOST), word=True),
     "resolved-wrongly": Scenario(
-        APPROVED,
-        plot=is_resolved_wrongly,
-        wire=start_lost_search_closed,
-        callbacks=events_are(blocked),
-        word=True,
+        APPROVED, plot=is_resolved_wrongly, wire=start_lost_search_closed, callbacks=events_are(blocked), word=True
     ),
     # Receipts.
     "printed": Scenario(("COMPLETED",), plot=prints(1)),

@@ -21,11 +21,7 @@ async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
 
 
 #: Replies of the terminal to an abort that the terminal accepted, or may have accepted.
-TAKEN: dict[str, Script] = {
-    "200": answering(200, {"code": "ABORTED"}),
-    "500": answering(500),
-    "no reply": no_reply,
-}
+TAKEN: dict[str, Script] = {"200": answering(200, {"code": "ABORTED"}), "500": answering(500), "no reply": no_reply}
 
 
 @pytest.mark.parametrize("answer", TAKEN)
@@ -49,10 +45,7 @@ async def test_an_abort_that_the_terminal_may_have_accepted_is_answered_202(shop
 
 
 #: Reply of a terminal that did not accept an abort -> the problem.
-NOT_TAKEN = {
-    409: (409, "nothing_running"),
-    404: (501, "not_configured"),
-}
+NOT_TAKEN = {409: (409, "nothing_running"), 404: (501, "not_configured")}
 
 
 @pytest.mark.parametrize("status", NOT_TAKEN)

@@ -75,12 +75,7 @@ async def test_every_document_of_a_payment_has_its_display(shop: Shop) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "language"),
-    [
-        ("es", "es"),
-        ("", "en"),
-        ("es" + ";q=9" * 2000, "es"),
-        ("\xff;q=\xff,=;,;q=nan", "en"),
-    ],
+    [("es", "es"), ("", "en"), ("es" + ";q=9" * 2000, "es"), ("\xff;q=\xff,=;,;q=nan", "en")],
     ids=range(4),
 )
 async def test_the_display_has_the_language_that_a_call_requests(shop: Shop, asked: str, language: str) -> None:

@@ -69,11 +69,7 @@ def total(found: dict[str, Family], name: str, **labels: str) -> float:
 @pytest.mark.slow
 async def test_the_metrics_are_exactly_those_of_the_table(place: tuple[Shop, int, Path]) -> None:
     found = await families(place[0].daemon)
-    absent = {
-        "posd_backup_last_success_timestamp_seconds",
-        "posd_certificate_refusals",
-        "posd_discovery_ignored_total",
-    }
+    absent = {"posd_backup_last_success_timestamp_seconds", "posd_certificate_refusals", "posd_discovery_ignored_total"}
     assert set(FAMILIES) - set(found) == absent
     for name, family in found.items():
         table = FAMILIES[name]

@@ -13,17 +13,7 @@ from posd.payments.reconcile import MAX_CALLS
 from tests.e2e.test_proof import NONE, NOTHING_RUNNING, pay_before, prove, settings
 from tests.rig.events import event
 from tests.rig.https import connect
-from tests.rig.shop import (
-    QUIET,
-    Held,
-    Payment,
-    Shop,
-    acknowledging,
-    answering,
-    hanging_up,
-    knowing,
-    open_counters,
-)
+from tests.rig.shop import QUIET, Held, Payment, Shop, acknowledging, answering, hanging_up, knowing, open_counters
 from tests.rig.terminal import Request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -102,9 +92,7 @@ async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> No
     assert token not in told
 
 
-async def test_each_unusable_callback_causes_a_search_even_during_a_search(
-    counter: Shop,
-) -> None:
+async def test_each_unusable_callback_causes_a_search_even_during_a_search(counter: Shop) -> None:
     payment = await counter.started()
     card = event(payment.identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", payment.serial)
     slow = Held(knowing(card))

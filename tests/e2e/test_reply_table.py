@@ -21,17 +21,7 @@ from tests.rig.shop import Payment, Shop, answering, quiet
 from tests.rig.streams import Reply
 from tests.rig.tables import every, there
 from tests.rig.terminal import Script, ScriptedTerminal
-from tests.rig.webhooks import (
-    address,
-    attention,
-    chunked,
-    deliver,
-    everything,
-    faults,
-    parse,
-    quarantined,
-    recorded,
-)
+from tests.rig.webhooks import address, attention, chunked, deliver, everything, faults, parse, quarantined, recorded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Number of terminals in the quick suite.

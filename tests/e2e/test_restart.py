@@ -14,16 +14,7 @@ import pytest_asyncio
 
 from tests.rig.daemon import Daemon
 from tests.rig.events import event
-from tests.rig.shop import (
-    QUIET,
-    Held,
-    Payment,
-    Shop,
-    answering,
-    knowing,
-    nothing_to_correct,
-    open_counters,
-)
+from tests.rig.shop import QUIET, Held, Payment, Shop, answering, knowing, nothing_to_correct, open_counters
 from tests.rig.streams import Connection
 from tests.rig.terminal import Request, http
 from tests.rig.webhooks import attention, faults

@@ -61,10 +61,7 @@ class TestOneShop:
 
     @pytest.mark.parametrize(
         ("changes", "part"),
-        [
-            ({"authorized": 0.01}, "asked for 112.0, authorized 0.01"),
-            ({"occurred_at": YEAR_AGO}, YEAR_AGO),
-        ],
+        [({"authorized": 0.01}, "asked for 112.0, authorized 0.01"), ({"occurred_at": YEAR_AGO}, YEAR_AGO)],
         ids=["a cent", "a year ago"],
     )
     async def test_an_approval_that_contradicts_its_request_is_applied_and_reported(

@@ -2,16 +2,7 @@
 
 import pytest
 
-from tests.lan.street import (
-    POS_6,
-    POS_LINK,
-    SERIAL,
-    TERMINAL,
-    TERMINAL_6,
-    TERMINAL_LINK,
-    net,
-    open_street,
-)
+from tests.lan.street import POS_6, POS_LINK, SERIAL, TERMINAL, TERMINAL_6, TERMINAL_LINK, net, open_street
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

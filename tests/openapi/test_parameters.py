@@ -19,12 +19,7 @@ from tests.rig.tables import try_each
 DESCRIBED = described()
 SERIAL = "SN-0001"
 #: Parameters in paths.
-PATH = {
-    "client_transaction_id": str(UUID(int=1)),
-    "print_job_id": "receipt-1",
-    "serial": SERIAL,
-    "id": "1",
-}
+PATH = {"client_transaction_id": str(UUID(int=1)), "print_job_id": "receipt-1", "serial": SERIAL, "id": "1"}
 #: Headers of HTTP itself, which OpenAPI leaves undescribed.
 OF_HTTP = {"accept"}
 

@@ -269,10 +269,7 @@ async def test_a_lane_logs_in_with_a_file_of_nats_credentials(shop: Shop, tmp_pa
         assert sent(await lane.messages()) == await lane.feed()
 
 
-BASE: dict[str, dict[str, Any]] = {
-    "merchant": {"id": "m1"},
-    "relay": {"servers": ["nats://127.0.0.1:1"], "lane": "a"},
-}
+BASE: dict[str, dict[str, Any]] = {"merchant": {"id": "m1"}, "relay": {"servers": ["nats://127.0.0.1:1"], "lane": "a"}}
 UNUSABLE: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     "no servers": ({"relay": {"servers": []}}, "relay.servers is empty"),
     "no merchant": ({"merchant": {"id": ""}}, "merchant.id is empty"),

@@ -40,14 +40,7 @@ class Machine:
     async def run(self) -> AsyncIterator[tuple[Store, WallClock]]:
         """Run the needed parts of a daemon. Cut the power at the end."""
         store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
-        clock = WallClock(
-            store,
-            LIMIT,
-            released(),
-            lambda: self.wall,
-            lambda: self.elapsed,
-            lambda _now: self.kernel,
-        )
+        clock = WallClock(store, LIMIT, released(), lambda: self.wall, lambda: self.elapsed, lambda _now: self.kernel)
         try:
             await clock.begin()
             yield store, clock

@@ -64,13 +64,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         fleet = Fleet(config.terminals, config.profiles)
         parts = ServiceParts(store, fleet, now)
         urls, checks = CallbackUrls((b"k" * 32,), "", 1), ApprovalChecks("", lambda: True)
-        yield World(
-            terminal,
-            store,
-            fleet,
-            Inbox(parts, "", checks),
-            Payments(parts, urls, UTC, checks),
-        )
+        yield World(terminal, store, fleet, Inbox(parts, "", checks), Payments(parts, urls, UTC, checks))
         await store.close()
         await fleet.close()
 

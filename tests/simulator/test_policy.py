@@ -86,12 +86,7 @@ class Book:
 
 @asynccontextmanager
 async def delivering(
-    directory: Path,
-    trust: Path,
-    clock: VirtualClock,
-    receiver: Receiver,
-    *,
-    timeout: float = 30.0,
+    directory: Path, trust: Path, clock: VirtualClock, receiver: Receiver, *, timeout: float = 30.0
 ) -> AsyncIterator[Delivering]:
     """Run a sender on the queue of this directory. The end of the block is like a power cut."""
     ledger = Ledger()

@@ -38,11 +38,7 @@ def test_a_wrong_setting_is_reported_by_name(
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"certificate": Path("/nonexistent")},
-        {"scenario_file": Path("/nonexistent.toml")},
-        {"host": "192.0.2.1"},
-    ],
+    [{"certificate": Path("/nonexistent")}, {"scenario_file": Path("/nonexistent.toml")}, {"host": "192.0.2.1"}],
 )
 async def test_an_unusable_file_is_an_error_at_the_start(
     settings: Callable[..., Settings], changes: dict[str, Any]

@@ -354,10 +354,7 @@ def test_the_reference_identifies_an_original_that_posd_does_not_know(kind: str,
 
 
 def test_an_operation_that_retention_removed_is_named_with_its_end(records: Book) -> None:
-    rows.PAYMENT.keep_pruned(
-        records.db,
-        Pruned(STRANGER, "SN-1", "charge", "approved", "2026-01-02"),
-    )
+    rows.PAYMENT.keep_pruned(records.db, Pruned(STRANGER, "SN-1", "charge", "approved", "2026-01-02"))
     with pytest.raises(Problem) as raised:
         Chain(records, "").place("void of stranger")
     assert raised.value.code == "unknown_original"

@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 
 from posd.config.schema import DiscoveryConfig
-from posd.terminals.announcements import (
-    MAX_SERIAL,
-    MAX_TEXT,
-    Announcement,
-    read_announcement,
-)
+from posd.terminals.announcements import MAX_SERIAL, MAX_TEXT, Announcement, read_announcement
 
 TYPE = "_card-terminal._tcp.local."
 RULES = DiscoveryConfig(True, (TYPE,), ("serial", "sn", "serialNumber"), (), 600.0)

@@ -426,9 +426,7 @@ async def test_the_command_shows_the_claims_and_records_the_decision(
 async def posd_says(*arguments: str) -> tuple[int | None, str]:
     """Run a command. Return the exit code and the whole output."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "posd", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        *(sys.executable, "-m", "posd", *arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     said, _ = await process.communicate()
     return process.returncode, said.decode()

@@ -40,9 +40,7 @@ async def test_a_reader_waits_for_a_piece(pieces: BodyChannel) -> None:
     assert await taking == SECOND
 
 
-async def test_the_disconnect_comes_after_the_pieces_and_can_be_read_repeatedly(
-    pieces: BodyChannel,
-) -> None:
+async def test_the_disconnect_comes_after_the_pieces_and_can_be_read_repeatedly(pieces: BodyChannel) -> None:
     pieces.end()
     assert [await pieces.take() for _ in range(3)] == [FIRST, GONE, GONE]
 

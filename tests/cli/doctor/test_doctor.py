@@ -188,9 +188,7 @@ FAULTS = {
 CASES = [
     pytest.param(name, marks=[*case.marks, *([needs(root=True)] if FAULTS[name].root else [])], id=name)
     for name, case in zip(
-        FAULTS,
-        named_quick(FAULTS, ("key_is_none", "port_taken", "callback_key_lost", "closed_key")),
-        strict=True,
+        FAULTS, named_quick(FAULTS, ("key_is_none", "port_taken", "callback_key_lost", "closed_key")), strict=True
     )
 ]
 

@@ -193,8 +193,8 @@ MAX_WHOLE_DIGITS = 64
 def as_text(value: object) -> str | None:
     """Return an id, a code or digits as text, or None for other types.
 
-    Text stays unchanged. A whole number in any notation becomes its digits: 7, 7.0 and 0.7E1 all become "7". Another
-    number becomes Decimal's text.
+    Text stays unchanged. A whole number of up to 64 digits becomes its digits: 7, 7.0 and 0.7E1 all become "7".
+    Another number becomes Decimal's text.
     """
     if isinstance(value, str):
         return value

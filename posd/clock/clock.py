@@ -110,7 +110,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
         Yield nothing if the period ended before `before`. `kept`: how long records are kept. If the clock was set ahead
         at the end of the period, it was slow, perhaps even long before the period. Then one range has all times before
-        the period, as far as records are kept.
+        the period, as far back as records are kept.
         """
         if self.until is not None and self.until < before:
             return

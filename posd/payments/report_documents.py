@@ -221,7 +221,7 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     by_type: Annotated[list[ReportSum], Meta(description="by kind")]
     by_terminal_and_type: Annotated[list[ReportSum], Meta(description="by terminal and kind")]
     by_brand: Annotated[list[ReportSum], Meta(description="by brand of the card")]
-    by_day: Annotated[list[ReportSum], Meta(description="by day of the time zone; empty for a shift")]
+    by_day: Annotated[list[ReportSum], Meta(description="by day in the time zone; empty for a shift")]
     by_hour: Annotated[list[ReportSum], Meta(description="by hour of the day; empty for a shift")]
     by_part: Annotated[list[PartSum], Meta(description="by part of the amounts; they add up to the totals")]
     reserved: Annotated[list[ReservedSum], Meta(description="reservations, which are in no total")]
@@ -278,7 +278,7 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     shift: Annotated[ShiftState | None, Meta(description="null for a span of time")]
     in_question: Annotated[list[Uuid], Meta(description="payments that may or may not have moved money")]
     amount_differs: Annotated[list[Uuid], Meta(description="payments authorized with another amount than requested")]
-    unsure: Annotated[list[Uuid], Meta(description="payments that an operator decided, or whose outcome was corrected")]
+    unsure: Annotated[list[Uuid], Meta(description="payments that an operator settled, or whose outcome was corrected")]
     wrong_clocks: Annotated[list[str], Meta(description="terminals that reported an impossible time")]
     attention_elsewhere: Annotated[int, Meta(description="payments outside this report that an operator should check")]
     clock_unsure: Annotated[
@@ -288,4 +288,4 @@ class PaymentReport(ReportTotals, frozen=True, kw_only=True):
     unlisted: Annotated[
         int, Meta(description=f"number of counted payments that are not listed; the limit is {MOST_LISTED}")
     ]
-    payments: Annotated[list[ReportPayment], Meta(description="in the order of time")]
+    payments: Annotated[list[ReportPayment], Meta(description="in order of time")]

@@ -62,7 +62,7 @@ class TransactionReport(msgspec.Struct):
     """Result of reprocessing for payments."""
 
     transactions: Annotated[int, Meta(description="number of records derived again")] = 0
-    skipped: Annotated[int, Meta(description="number of records that are older than the journal, not derived")] = 0
+    skipped: Annotated[int, Meta(description="number of records older than the journal, and so not derived")] = 0
     applied: Annotated[list[Applied], Meta(description="the applied bodies of the quarantine")] = []
     differences: Annotated[list[Difference], Meta(description=f"the corrections; the first {MAX_SHOWN}")] = []
     differing: Annotated[int, Meta(description="number of corrected payments")] = 0

@@ -376,7 +376,7 @@ class Rotated(Written, frozen=True):
 
     kept: Annotated[int, Meta(description="number of backups in the directory now")]
     removed: Annotated[list[str], Meta(description="names of the older backups that were removed")]
-    unusable: Annotated[list[str], Meta(description="names of unusable files in it that look like backups")]
+    unusable: Annotated[list[str], Meta(description="names of unusable backups in the directory")]
 
 
 def write_into(

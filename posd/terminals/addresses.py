@@ -266,7 +266,7 @@ class TerminalAddresses:
 
     @property
     def _proved(self) -> bool:
-        """Whether the device at the last trusted address had a certificate of the configured CA with the serial."""
+        """Whether the device at the last trusted address proved the serial by a certificate of the configured CA."""
         by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
         return by_ca and self.place is not None and self.config.ca_file is not None
 

@@ -1,7 +1,7 @@
 """Rules for the identity of a terminal. An address alone does not identify it. No I/O.
 
 Any device on the network can announce a serial, and reply. So posd uses a new address of a terminal only if the device
-there proves its identity. The proof is the pinned certificate, or a certificate of the configured CA with the serial.
+there proves its identity. The proof is the pinned certificate, or a certificate of the configured CA for the serial.
 Without proof, a new address is used only under three conditions:
 
 - no payment is open on the terminal;
@@ -39,7 +39,7 @@ class Proof(StrEnum):
     """Proof that a device is the terminal."""
 
     PINNED = "pinned"  # the pinned certificate or key
-    CA = "ca"  # a certificate of the configured CA with the serial
+    CA = "ca"  # a certificate of the configured CA for the serial
     NONE = "none"
 
 

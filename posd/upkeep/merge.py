@@ -36,7 +36,7 @@ MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
 #: Errors from reading a damaged database.
 UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
-#: Tables whose row numbers people and programs store.
+#: Tables with row numbers that people and programs store.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
 #: If the newest row numbers of the replaced file are unknown, this many row numbers are skipped: more than that file
 #: can have used.

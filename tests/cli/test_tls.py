@@ -189,9 +189,9 @@ def test_renew_names_what_is_missing_and_changes_nothing(config: Path, made: Tls
         path.write_bytes(kept)
 
 
-def test_the_option_if_missing_of_init_creates_only_a_first_certificate(config: Path) -> None:
+def test_init_if_missing_creates_only_a_first_certificate(config: Path) -> None:
     """The unit runs this command before the daemon. Terminals that pin the old key would refuse a new key. systemd
-    holds the till's socket while the service starts, so a call would never return.
+    holds the till's socket while the service starts, so a call of this command to posd would never return.
     """
     made = files_in(config.parent / "state" / "tls")
     (config.parent / "run").mkdir()

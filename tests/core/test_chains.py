@@ -146,7 +146,7 @@ def test_the_page_of_the_api_has_the_table_of_second_operations() -> None:
         code = "already_derived" if kind is before else "chain_conflict"
         said = PAGE[rule].format(code=code)
         if rule == NEVER and kind is before:
-            said = 'never: `already_derived`, with `"additional": true` `chain_conflict`'
+            said = 'never: `already_derived`; with `"additional": true`, `chain_conflict`'
         rows.append(f"| `{kind}` | `{before}` | {said} |")
     note = "An operation that certainly failed blocks nothing."
     rows += ["", note]

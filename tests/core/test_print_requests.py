@@ -131,7 +131,7 @@ def test_a_faulty_field_counts_as_different() -> None:
     assert differing_fields(job(), request, (RequestFault("", "is no object"),)) == ["body"]
 
 
-def test_the_request_to_the_terminal_has_its_members() -> None:
+def test_the_request_to_the_terminal_is_exact() -> None:
     body = print_body(job(), URL, "document")
     own = f'{{"printJobId":"job-1","externalReference":"t7","webhookUrl":"{URL}","document":'
     assert body == own.encode() + DOCUMENT + b"}"

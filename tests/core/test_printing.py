@@ -103,7 +103,7 @@ def test_a_doubt_does_not_withdraw_a_webhook() -> None:
     assert model.conclude(job, Doubtful("reset"), LATER) == job
 
 
-def test_the_reply_names_the_terminals_own_id() -> None:
+def test_the_reply_gives_the_terminals_id_of_the_job() -> None:
     job = model.conclude(starting(), JobAccepted("T-9"), NOW)
     assert (job.terminal_job_id, job.asked_as, active().asked_as) == ("T-9", "T-9", "job-1")
     assert codes(job) == set()

@@ -89,6 +89,6 @@ def test_the_error_kept_for_an_unreadable_body_holds_no_other_exception() -> Non
 
 
 def test_each_kind_of_refusal_is_used_in_the_code() -> None:
-    """No other test fails if no code gives a new reply."""
+    """No other test notices a reply that posd never gives."""
     text = "\n".join(path.read_text("utf-8") for path in Path(posd.__file__).parent.rglob("*.py"))
     assert set(re.findall(r"CallbackResult\.([A-Z_]+)", text)) >= set(CallbackResult.__members__)

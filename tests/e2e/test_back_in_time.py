@@ -222,7 +222,7 @@ async def test_a_restore_takes_over_damaged_events(own: Shop, home: Path) -> Non
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-async def test_a_backup_restores_what_a_payment_from_the_witness_lacks(own: Shop, home: Path, steps: int) -> None:
+async def test_a_backup_completes_a_payment_known_only_by_the_witness(own: Shop, home: Path, steps: int) -> None:
     """A snapshot lacks a payment, and posd adds only its id from the witness. Afterwards a backup with the complete
     payment is restored. posd must keep the outcome of the newer file and the data of the backup.
     """
@@ -298,7 +298,7 @@ async def test_head_office_provides_the_started_ids_after_the_loss_of_a_disk(own
         await repeated(payment)
 
 
-async def test_an_id_of_the_list_keeps_its_sale_from_the_witness_file(own: Shop, home: Path) -> None:
+async def test_the_witness_file_supplies_the_sale_of_a_listed_id(own: Shop, home: Path) -> None:
     daemon, paid = own.daemon, own.payment()
     assert (await paid.put(sale="basket-7")).status == 201
     await paid.approve()

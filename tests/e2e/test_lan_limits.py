@@ -162,7 +162,7 @@ async def trickle(lan: Lan, first: bytes, drop: bytes) -> bytes:
     return received
 
 
-async def test_a_slow_header_is_closed_in_time(lan: Lan) -> None:
+async def test_a_slow_header_is_cut_off_in_time(lan: Lan) -> None:
     assert await trickle(lan, b"POST / HTTP/1.1\r\nx: ", b"y") == b""
     await lan.empty()
 

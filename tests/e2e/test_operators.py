@@ -106,7 +106,7 @@ async def test_an_operator_cannot_decide_while_a_call_to_the_terminal_is_under_w
 
 
 @pytest.mark.parametrize("call", ["release", "resolve"])
-async def test_an_ended_payment_cannot_be_decided(shop: Shop, call: str) -> None:
+async def test_an_ended_payment_cannot_be_settled(shop: Shop, call: str) -> None:
     payment = await shop.started()
     await payment.approve()
     before = await payment.get()

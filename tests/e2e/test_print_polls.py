@@ -68,7 +68,7 @@ async def test_a_person_can_request_a_poll_even_after_the_end(printer: Printer) 
     assert (await posd.call("POST", f"{at}/reconcile")).json["code"] == "forbidden"
 
 
-async def test_a_possibly_accepted_job_is_clarified_and_never_sent_twice(printer: Printer) -> None:
+async def test_a_possibly_accepted_job_is_found_and_never_sent_twice(printer: Printer) -> None:
     job = printer.job(start=hanging_up)
     printer.terminal.print_poll = one_by_one(nowhere, nowhere, knowing(job, status="IN_PROGRESS"), hanging_up)
     assert (await job.put()).json["phase"] == "in_doubt"

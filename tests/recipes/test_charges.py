@@ -162,7 +162,7 @@ async def test_a_second_run_of_one_till_charges_nothing_while_the_first_runs(cou
 
 
 @in_each_language
-async def test_a_busy_terminal_refuses_and_leaves_nothing_open(counter: Counter, name: str) -> None:
+async def test_a_payment_refused_as_busy_leaves_nothing_open(counter: Counter, name: str) -> None:
     other = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:
         assert await recipe.ended() == 3

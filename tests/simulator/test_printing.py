@@ -154,5 +154,5 @@ PAPER: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("document", "text"), PAPER, ids=range(len(PAPER)))
-def test_a_document_has_its_text(document: Any, text: str) -> None:
+def test_a_document_prints_its_text(document: Any, text: str) -> None:
     assert on_paper(document) == text

@@ -33,7 +33,7 @@ async def remembered(store: Store) -> list[Any]:
     return await store.read(lambda db: db.execute(query).fetchall())
 
 
-async def test_a_search_that_found_another_transaction_of_the_terminal_works(store: Store) -> None:
+async def test_finding_another_transaction_of_the_terminal_proves_a_search(store: Store) -> None:
     assert not await has_found_another(store, "SN-1", "a")
     await remember(store, "SN-1", "a")
     assert await has_found_another(store, "SN-1", "b")

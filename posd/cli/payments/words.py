@@ -232,7 +232,7 @@ SPELLINGS: Mapping[str, str] = {'"additional": true': "--additional", "`transact
 def check_words(name: str, check: Mapping[str, Any]) -> tuple[str, list[RemedyStep]]:
     """Return the text and the advice of a health check: the daemon's, or in Spanish the catalogue's for the reason.
 
-    If this version does not know the reason, the text has the catalogue's text about the check, and then the daemon's.
+    If this version does not know the reason, return the catalogue's text about the check, followed by the daemon's.
     """
     steps = msgspec.convert(check["commands"], list[RemedyStep])
     if language() == "en" or check["status"] == "ok":

@@ -98,7 +98,7 @@ def shift_lines(report: ReportView) -> list[str]:
 
 
 def comparison(found: Comparison) -> str:
-    """Return the sentence that says whether the terminal's total is equal."""
+    """Return the sentence that says whether the terminal's total equals posd's."""
     name = "equal" if found.equal else "terminal_more" if found.difference > 0 else "terminal_less"
     sums = {"expected": found.expected, "counted": found.counted, "difference": abs(found.difference)}
     of = f" {found.currency}" if found.currency else ""

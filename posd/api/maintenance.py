@@ -92,7 +92,7 @@ class PruneRequest(msgspec.Struct, frozen=True):
         WireFormat(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
         Meta(description="age of the records, counted from their end; required if the configuration keeps all"),
     ]
-    dry_run: Annotated[bool, Meta(description="only report what would be removed")] = False
+    dry_run: Annotated[bool, WireFormat(bool | None), Meta(description="only report what would be removed")] = False
 
 
 def read_backup(body: bytes) -> BackupRequest:

@@ -76,7 +76,11 @@ class ShiftPayment(msgspec.Struct, frozen=True):
 class ShiftRequest(ClockRequest, frozen=True):
     """Operator's request to close a shift. The daemon counts all payments since the last shift."""
 
-    begin: Annotated[bool, Meta(description="begin the first shift now: earlier outcomes are in no shift")] = False
+    begin: Annotated[
+        bool,
+        WireFormat(bool | None),
+        Meta(description="begin the first shift now: earlier outcomes are in no shift"),
+    ] = False
     after: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(

@@ -24,6 +24,7 @@ REFUSALS = {
     "id goes with `limit` alone": "in place of other parameters",
     "shift replaces `since`": "in place of other parameters",
     "is not a time zone": "which there are, the system says",
+    "must be from 1970 to": "the years of a report",
     "since and `until` are required": "these or another parameter",
     "/path is required if neither": "one of three fields",
     "which is missing": "goes with another field",

@@ -108,11 +108,15 @@ async def test_the_reconciler_ends_on_request_even_if_woken_at_the_same_moment(t
             assert done
 
 
-async def test_nothing_is_recorded_for_a_payment_that_was_removed(tmp_path: Path) -> None:
+async def test_nothing_is_recorded_for_a_payment_that_has_ended_or_was_removed(tmp_path: Path) -> None:
     async with asking(tmp_path) as house:
-        gone = str(uuid4())
-        await house.reconciler._record(gone, NothingHeard(AttentionCode.STALLED, 60.0))
-        assert await house.store.read(lambda db: list(journal.entries(db, gone))) == []
+        ended, removed = *house.identities, str(uuid4())
+        before = there(await house.store.read(partial(rows.get, identity=ended)))
+        after, calls = replace(before, phase=Phase.FINAL, outcome=OUTCOME), CallsInFlight()
+        await house.store.write(lambda unit: move(unit, before, after, Recorded("x"), calls))
+        for identity in (ended, removed):
+            await house.reconciler._record(identity, NothingHeard(AttentionCode.STALLED, 60.0))
+            assert await house.store.read(lambda db, key=identity: list(journal.entries(db, key))) == []
 
 
 @asynccontextmanager
@@ -166,6 +170,24 @@ async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves
         with pytest.raises(Problem, match="cannot be reached"):
             await inside.aborts.abort(identity, None)
         assert other.aborts == 0
+
+
+@pytest.mark.parametrize(("replies", "callback", "aborts"), [(False, b"", 1), (False, b"{", 0), (True, b"", 0)])
+async def test_posd_sends_an_abort_by_itself_only_if_the_terminal_never_sent_anything_about_the_payment(
+    tmp_path: Path, replies: bool, callback: bytes, aborts: int
+) -> None:
+    identity = str(uuid4())
+    async with composed(tmp_path) as inside, proving(inside) as reconciler:
+        inside.reload(CONFIRMED + inside.terminal.toml)
+        inside.terminal.search, inside.terminal.abort = answering(200, b"[]"), answering(409)
+        if not replies:
+            inside.terminal.start = hanging_up
+        await inside.payments.start(identity, CHARGE)
+        if callback:
+            inbox = Inbox(ServiceParts(inside.store, inside.fleet, now), "", ApprovalChecks("", lambda: True))
+            await inbox.receive(identity, callback, "peer")
+        await reconciler.reconcile(identity)
+        assert (bool(inside.terminal.searches), inside.terminal.aborts) == (True, aborts)
 
 
 UNCONFIRMED = (ProofCode.SEARCH_NOT_CONFIRMED, ProofCode.ABORT_NOT_CONFIRMED)

@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[tuple[str, ...], int]] = {
 }
 #: Parts that differ between runs: ids, names of one run, times, days, numbers.
 CHANGES = re.compile(
-    r"uptime .*|/tmp/\S+|DEMO-\w+|\b[0-9a-f]{8}(?:-[0-9a-f-]+|\.\.\.)?"
+    r"uptime .*|/(?:tmp|dev/shm)/\S+|DEMO-\w+|\b[0-9a-f]{8}(?:-[0-9a-f-]+|\.\.\.)?"
     r"|\w+day\s\d+\s\w+\s\d{4}|\d+\s[A-Z][a-z]{2}\s|\d+|[─\s]+"
 )
 
@@ -76,13 +76,13 @@ def pictures() -> Iterator[tuple[str, str]]:
         yield "watch-80x24", pictured(counter.socket, (80, 24))[1]
 
 
-def words(picture: str) -> list[str]:
-    """Return the lines of a picture, without the parts that differ between runs."""
+def words(picture: str) -> str:
+    """Return the text of a picture, without line breaks and the parts that differ between runs."""
     shown: dict[str, str] = {}
     for text in Xml.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
         line = text.get("clip-path", "")
         shown[line] = shown.get(line, "") + "".join(text.itertext()) + " "
-    return [CHANGES.sub(" ", line).strip() for line in shown.values()]
+    return " ".join(CHANGES.sub(" ", "\n".join(shown.values())).split())
 
 
 if __name__ == "__main__":

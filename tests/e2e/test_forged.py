@@ -104,10 +104,11 @@ async def test_a_refused_connection_is_closed(shop: Shop) -> None:
 
 
 async def shown(shop: Shop, serial: str) -> dict[str, Any]:
-    """Return what a callback of a terminal may change, except the time: posd probes a terminal at any time."""
+    """Return what a callback of a terminal may change, except times: posd probes a terminal at any time."""
     found = (await shop.daemon.call("GET", "/terminals")).json["terminals"]
     (terminal,) = (item for item in found if item["serial"] == serial)
-    return {name: terminal[name] for name in ("brand", "model", "base_url", "identity")}
+    claims = [claim | {"since": None} for claim in terminal["identity"].pop("claims")]
+    return {name: terminal[name] for name in ("brand", "model", "base_url", "identity")} | {"claims": claims}
 
 
 async def test_a_callback_that_names_another_terminal_changes_nothing_of_that_terminal(shop: Shop) -> None:

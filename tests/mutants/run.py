@@ -13,9 +13,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from types import FunctionType
 
@@ -58,8 +59,8 @@ class Module:
     known: list[str] = field(default_factory=list)
     #: Number of mutants that were not reached in time.
     late: int = 0
-    #: Number of mutants that each file of tests with a daemon has killed.
-    kills: Counter[str] = field(default_factory=Counter)
+    #: Number of mutants that tests with a daemon have killed.
+    died_by_daemon: int = 0
     #: Number of mutants that have not ended, the reader of the mutants included.
     pending: int = 1
 
@@ -78,7 +79,7 @@ class Module:
             total = self.died + self.lived
             rate = f"{100 * self.died / total:5.1f} %" if total else "      -"
             late = f"  {self.late} not reached in time" if self.late else ""
-            died = f"{self.died:5} died ({sum(self.kills.values())} by tests of a daemon)"
+            died = f"{self.died:5} died ({self.died_by_daemon} by tests of a daemon)"
             self.say(f"{self.name:36} {total:5} {died} {self.lived:4} lived {len(self.known):4} accepted {rate}{late}")
 
 
@@ -231,28 +232,22 @@ class Mutation:
     def _items(self, module: Module, mutant: Mutant) -> list[pytest.Item]:
         """Return the tests that reach the statement of a mutant, the quickest first.
 
-        Tests with a daemon follow, by file. The first file is the one that takes the rarest path through the function.
-        Runs of the simulation are last.
+        Tests with a daemon follow, by file: first a test of each path through the function, then a second one of each,
+        and so on. Runs of the simulation are last.
         """
-        lines = module.lines[mutant.function]
         reaching = module.reaching[mutant.statement]
-        rarity = {
-            item: min(len(module.reaching[line]) for line in lines if item in module.reaching[line])
-            for item in reaching
-        }
-        near: list[pytest.Item] = []
-        files: dict[str, list[pytest.Item]] = defaultdict(list)
-        for item in filter(reaching.__contains__, self.seconds):
-            (files[_file(item)] if _has_daemon(item) else near).append(item)
-        near.sort(key=lambda item: (_file(item) == SIMULATED, self.seconds[item]))
+        near = sorted((item for item in reaching if not _has_daemon(item)), key=self.seconds.__getitem__)
+        lines, paths = module.lines[mutant.function], defaultdict[frozenset[int], list[pytest.Item]](list)
+        for item in sorted(filter(_has_daemon, reaching), key=self.seconds.__getitem__):
+            paths[frozenset(line for line in lines if item in module.reaching[line])].append(item)
         left, with_daemon = SECONDS_WITH_DAEMON, list[pytest.Item]()
-        for file in sorted(files, key=lambda file: (min(map(rarity.__getitem__, files[file])), -module.kills[file])):
-            for item in sorted(files[file], key=rarity.__getitem__):
+        for items in zip_longest(*sorted(paths.values(), key=len)):
+            for item in filter(None, items):
                 if self.seconds[item] <= left:
                     left -= self.seconds[item]
                     with_daemon.append(item)
-        runs = next((number for number, item in enumerate(near) if _file(item) == SIMULATED), len(near))
-        return near[:runs] + with_daemon + near[runs:]
+        with_daemon.sort(key=_file)  # a file has one daemon
+        return sorted(near + with_daemon, key=lambda item: (_file(item) == SIMULATED, _has_daemon(item)))
 
     def _count(self, trial: Trial, status: int) -> None:
         alive, module = os.waitstatus_to_exitcode(status) == ALIVE, trial.module
@@ -266,7 +261,7 @@ class Mutation:
             module.survived(trial.mutant)
         else:
             module.died += 1
-            module.kills[_file(killer)] += _has_daemon(killer)
+            module.died_by_daemon += _has_daemon(killer)
         module.count()
 
     def _fork(self, trial: Trial) -> int:

@@ -265,7 +265,7 @@ class Plan:
         await self.parts.store.write(partial(begin, transaction=self.payment, word="intent"))
 
     async def adopt(self, **members: Any) -> None:
-        """Take over the payment from an earlier daemon."""
+        """Adopt the payment of an earlier daemon."""
         self.payment = replace(self.payment, **members)
         await self.begin()
         self.reconciler._forget(self.identity)
@@ -306,7 +306,7 @@ Step = Callable[[Plan], Awaitable[None]]
 
 
 def adopt(**members: Any) -> Step:
-    """Take over the payment from an earlier daemon."""
+    """Adopt the payment of an earlier daemon."""
     return lambda plan: plan.adopt(**members)
 
 

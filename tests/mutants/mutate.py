@@ -35,8 +35,8 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 #: Parts of the tree that are not changed: types, and code that runs at the import of the module.
 SKIPPED = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "type_params", "bases"}
-#: Functions whose arguments are not changed, because they are sentences for people or types.
-SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never"}
+#: Functions whose calls are not changed: their arguments are sentences for people, types, or names of crash points.
+SPEAKING = {"debug", "info", "warning", "error", "exception", "cast", "assert_never", "crash_point"}
 #: Argument of `zip` that asserts equal lengths. Assertions are not changed.
 STRICT = "strict"
 
@@ -138,7 +138,8 @@ def _changes(parent: ast.AST, field: str, index: int | None, within: int = 0) ->
 
 
 def _never_matches(case: ast.match_case) -> Iterator[tuple[int, int, str]]:
-    if isinstance(case.body[0], ast.Expr) and _name(case.body[0].value) == "assert_never":
+    only = case.body[0]
+    if isinstance(only, ast.Pass) or (isinstance(only, ast.Expr) and _name(only.value) == "assert_never"):
         return
     guard = case.guard
     case.guard = ast.copy_location(ast.Constant(False), case.body[0])

@@ -195,10 +195,10 @@ class ReportSums:
         """Return the sums."""
         by_currency = self._documents("by_currency")
         currencies = [item.currency for item in by_currency if item.currency is not None]
-        only = currencies[0] if currencies else None
+        only = by_currency[0].currency if by_currency else None
         return ReportTotals(
             currencies=currencies,
-            total=self._all.document(currency=only) if len(currencies) < 2 else None,
+            total=self._all.document(currency=only) if len(by_currency) < 2 else None,
             **{name: self._documents(name) for name in _GROUPS},
             by_part=[
                 PartSum(part or "", currency, running.amounts[0])

@@ -214,7 +214,8 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
 
     currencies: Annotated[list[str], Meta(description="currencies of the counted amounts, as the terminals gave them")]
     total: Annotated[
-        ReportSum | None, Meta(description="total of all; null with several currencies: see `by_currency`")
+        ReportSum | None,
+        Meta(description="total of all; null if `by_currency` has several (an unknown currency is one of its own)"),
     ]
     by_currency: Annotated[list[ReportSum], Meta(description="totals of each currency")]
     by_terminal: Annotated[list[ReportSum], Meta(description="by terminal")]

@@ -154,8 +154,7 @@ def _compared(made: ReportView, expected: Decimal, currency: str) -> Comparison:
     `currency`: "" if the report has only one. Raise UsageError for "" if the report has several.
     """
     if not currency and made["total"] is None:
-        first, *others = made["currencies"]
-        names = ", ".join((first, *others))
+        first, names = made["currencies"][0], ", ".join(words.currency_of(made, row) for row in made.by_currency)
         raise click.UsageError(words.said("currencies", names=names, expected=expected, first=first))
     found = [made["total"]] if not currency else [row for row in made["by_currency"] if row["currency"] == currency]
     return Comparison(expected, Decimal(found[0]["total"]) if found else Decimal(0), currency)

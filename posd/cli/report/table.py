@@ -135,7 +135,7 @@ def _totals(output: Output, report: ReportView) -> None:
     output.line(said("results", results=results) + within)
     _sureness(output, report)
     for item in report.totals:
-        total = f"{named('Total')}: {money(item['total'])} {item['currency'] or ''}".rstrip()
+        total = f"{named('Total')}: {money(item['total'])} {words.currency_of(report, item)}".rstrip()
         output.line(total + words.clock_mark(report), "bold green")
     for rule in words.rules(report):
         output.line(rule, "dim")

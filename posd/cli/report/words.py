@@ -33,6 +33,11 @@ kind_name, part_name, result_name, standing_name = (
 unnamed = partial(said, "unnamed")
 
 
+def currency_of(report: ReportView, row: Row) -> str:
+    """Return the currency of a total. An unknown currency is named only beside other currencies."""
+    return str(row["currency"] or (unnamed() if report.several else ""))
+
+
 def _payments(count: int) -> dict[str, str]:
     return {"payments": counted(count, named("payment")), "are": "is" if count == 1 else "are"}
 

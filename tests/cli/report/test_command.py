@@ -108,7 +108,7 @@ def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> Non
 
     clock = [Stretch("2026-11-20T13:00:00.000Z", "2026-11-20T14:00:00.000Z", "step")]
     for way, marks in (
-        ((), ["in doubt\tno\t1\t11.20\t", "certain\tyes\t2\t19.40\tUSD\n", "Total: 41.80 USD (clock unsure)\n"]),
+        ((), ["in doubt\tno\t1\t11.20\t", "certain\tyes\t2\t19.40\tUSD\n", "Total: 30.60 USD (clock unsure)\n"]),
         (("--html", "-"), ["total USD (clock unsure)", "<td>in doubt</td><td>no</td>", "not trust the clock of"]),
         (("--csv",), [",yes,in_doubt", ",yes,certain"]),
         (("--json",), ['"standing":"in_doubt"', '"clock_unsure":[{"since"']),
@@ -118,13 +118,14 @@ def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> Non
             assert "until 2026-11-20 08:00, and again from 2026-11-20 09:00 on." in " ".join(done.stderr.split())
 
 
-def test_each_currency_has_its_totals() -> None:
-    fill = put({"authorized": Decimal(10)}, {"authorized": Decimal(7), "currency": "EUR"})
-    rows = ("SN-0001\tEUR\t1\t7.00\t-\t-\t7.00\n", "Total: 7.00 EUR\nTotal: 10.00 USD\n")
+@every(("currency", "name"), [("EUR", "EUR"), (None, "not named")])
+def test_each_currency_has_its_totals_even_an_unknown_one(currency: str | None, name: str) -> None:
+    fill = put({"authorized": Decimal(7), "currency": currency}, {"authorized": Decimal(10)})
+    rows = (f"SN-0001\t{name}\t1\t7.00\t-\t-\t7.00\n", f"Total: 7.00 {name}\n", "Total: 10.00 USD\n")
     report(fill=fill).ends(0, *rows, lacks=["17.00"])
-    sums = ("<b>7.00</b><span>total EUR", "<b>10.00</b><span>total USD")
+    sums = (f"<b>7.00</b><span>total {name}", "<b>10.00</b><span>total USD")
     report("--html", "-", fill=fill).ends(0, *sums, lacks=["17.00"])
-    for expected, code in (("17", 2), ("7 EUR", 0)):  # an expected total needs a currency
+    for expected, code in (("17", 2), ("10 USD", 0)):  # an expected total needs a currency
         report("--expect", expected, fill=fill).ends(code)
 
 

@@ -15,8 +15,7 @@ from posd.calls.streams import HEARTBEAT_SECONDS
 from posd.payments.model import LONG_WAIT
 from tests.e2e.test_metrics import families, value
 from tests.rig.daemon import Daemon
-from tests.rig.events import event
-from tests.rig.shop import QUIET, Payment, Shop, answering, knowing, open_counters
+from tests.rig.shop import QUIET, Payment, Shop, answering, open_counters
 from tests.rig.streams import stream
 
 #: Downtime in seconds. The downtime is longer than a terminal's retries.
@@ -90,20 +89,6 @@ async def test_health_is_degraded_until_the_payment_has_ended(counter: Shop) -> 
     await counter.daemon.log_line("listener.caught_up")
     assert len(told(counter.daemon)) == len(told(counter.daemon, "listener.caught_up")) == 1
     assert value(await families(counter.daemon), "posd_listener_away_payments") == 0
-
-
-async def test_a_search_that_finds_the_payment_settles_the_payment(counter: Shop) -> None:
-    payment = await waiting(counter)
-    await away(counter, LONG)
-    assert (await listener(counter.daemon))[0] == "degraded"
-    await payment.until(lambda it: it["last_search"] is not None)  # posd searches at the start
-    counter.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
-    reply = await payment.post("reconcile")
-    lines = [line for line in counter.daemon.lines if line["event"] == "payment.search"]
-    assert reply.json["last_search"]["result"] == "found", lines
-    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
-    assert (await payment.get())["phase"] == "active"
-    await payment.end()
 
 
 async def test_a_terminal_that_accepted_a_payment_and_does_not_report_it_needs_a_person(counter: Shop) -> None:

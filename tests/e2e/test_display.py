@@ -13,7 +13,7 @@ import pytest_asyncio
 from posd.calls.streams import HEARTBEAT_SECONDS
 from tests.e2e.test_reconcile import BY_ANA
 from tests.rig.events import APPROVED, event
-from tests.rig.shop import Held, Payment, Shop, answering, knowing, open_counters, open_shop
+from tests.rig.shop import Held, Payment, Shop, knowing, open_counters, open_shop
 from tests.rig.streams import collect, stream
 from tests.rig.terminal import nowhere
 from tests.rig.webhooks import attention
@@ -172,17 +172,6 @@ async def test_a_stream_reports_when_a_long_doubt_needs_a_person(counter: Shop) 
     await payment.end()
 
 
-async def test_a_stream_asks_for_a_person_if_a_refused_message_may_be_the_end(counter: Shop) -> None:
-    payment = await counter.started()
-    counter.terminal.search = search = Held(nowhere)
-    async with stream(counter.daemon.till_socket, f"/transactions/{payment.identity}/events") as source:
-        assert await payment.deliver(b"no JSON") == 400
-        told = [(await anext(source)).json["display"]["code"] for _ in range(3)]
-    assert told == ["present_card", "present_card", "call_supervisor"]
-    search.release.set()
-    await payment.end()
-
-
 async def test_no_customer_is_asked_for_a_card_while_posd_cannot_record_the_end(counter: Shop) -> None:
     payment = await counter.started()
     assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
@@ -194,24 +183,5 @@ async def test_no_customer_is_asked_for_a_card_while_posd_cannot_record_the_end(
         foreign.execute("ROLLBACK")
     assert (blind["next_step"], blind["display"]["code"]) == ("ask_person", "call_supervisor")
     # The terminal sends nothing again. posd asks for what it could not record.
-    outcome = await counter.daemon.outcome(payment.identity)
-    assert (outcome["evidence"][0]["kind"], outcome["display"]["code"]) == ("search", "paid")
-
-
-async def test_after_an_abort_the_display_says_wait_and_posd_searches_soon(counter: Shop) -> None:
-    """No event follows the abort, and an approval is possible. A search finds the approval long before the ordinary
-    limit of silence.
-    """
-    payment = await counter.started()
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
-    counter.terminal.abort = answering(200)
-    aborted = await payment.post("abort")
-    assert (aborted.status, aborted.json["next_step"]) == (202, "wait")
-    assert aborted.json["display"] == {"code": "aborting", "text": "Stopping at the terminal. Wait for the result"}
-    assert await payment.event("CARD_PRESENTED") == 200
-    assert (await shown(payment, "", asking("es")))[0][
-        "text"
-    ] == "Deteniendo la operación en el terminal. Espere el resultado"
-    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", serial=payment.serial))
     outcome = await counter.daemon.outcome(payment.identity)
     assert (outcome["evidence"][0]["kind"], outcome["display"]["code"]) == ("search", "paid")

@@ -3,16 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
-from posd.payments.reconcile import MAX_CALLS
-from tests.e2e.test_proof import NONE, NOTHING_RUNNING, pay_before, prove, settings
+from tests.e2e.test_proof import NONE, NOTHING_RUNNING, pay_before, settings
 from tests.rig.events import event
-from tests.rig.https import connect
 from tests.rig.shop import QUIET, Held, Payment, Shop, acknowledging, answering, hanging_up, knowing, open_counters
 from tests.rig.terminal import Request
 
@@ -35,12 +32,6 @@ def counter(counters: list[Shop]) -> Shop:
     return counters.pop()
 
 
-async def two_proofs(clock: Shop) -> None:
-    """Wait for the duration of two proofs. In this time two other payments are proved not to have started."""
-    for _ in range(2):
-        await prove(clock)
-
-
 @pytest.mark.slow
 async def test_replies_during_the_start_are_not_part_of_the_proof() -> None:
     async with open_counters(1, settings(settle=1, probe=False)) as [counter]:
@@ -57,23 +48,6 @@ async def test_replies_during_the_start_are_not_part_of_the_proof() -> None:
         counter.terminal.search = answering(503)
         await payment.post("abort")
         assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
-
-
-@pytest.mark.slow
-async def test_an_interrupted_callback_proves_that_a_terminal_has_the_request() -> None:
-    async with open_counters(2, settings(settle=1)) as [counter, clock]:
-        known = await pay_before(counter)
-        payment = counter.payment()
-        counter.terminal.start, counter.terminal.abort = hanging_up, NOTHING_RUNNING
-        counter.terminal.search = knowing(known, otherwise=NONE)
-        await payment.put()
-        url = urlsplit(payment.requests[0].callback)
-        _, writer = await connect(url.port or 443, counter.daemon.ca)
-        writer.write(f"POST {url.path} HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{{".encode())
-        await writer.drain()
-        writer.close()
-        await two_proofs(clock)
-        assert (await payment.get())["outcome"] is None
 
 
 async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> None:
@@ -137,23 +111,3 @@ async def test_a_payment_that_runs_after_all_gets_its_lease_again(counter: Shop)
     other = Payment(counter, str(uuid4()), payment.serial)
     counter.terminal.start = acknowledging(payment.serial)
     assert (await other.put()).json["code"] == "terminal_busy"
-
-
-@pytest.mark.slow
-async def test_a_person_does_not_wait_for_hanging_terminals() -> None:
-    extra = "[reconcile]\nfirst_event_grace_seconds = 0.2\n"
-    async with open_counters(MAX_CALLS + 1, extra) as [*hanging, healthy]:
-        scripts = [Held(NONE) for _ in hanging]
-        for counter, script in zip(hanging, scripts, strict=True):
-            waiting = counter.payment()
-            counter.terminal.start, counter.terminal.search = hanging_up, script
-            assert (await waiting.put()).json["phase"] == "in_doubt"
-        for script in scripts:
-            await script.arrived.wait()
-        payment = healthy.payment()
-        healthy.terminal.start, healthy.terminal.search = hanging_up, NONE
-        assert (await payment.put()).json["phase"] == "in_doubt"
-        for _ in range(20):  # posd's own search for the payment is not due, or waits for other searches
-            assert (await payment.post("reconcile")).json["last_search"]["result"] == "none"
-        for script in scripts:
-            script.release.set()

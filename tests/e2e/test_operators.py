@@ -174,17 +174,6 @@ async def test_a_payment_known_only_from_events_never_holds_a_terminal(shop: Sho
     assert (await (await next_on(orphan)).put()).status == 201
 
 
-async def test_a_resolved_payment_is_still_searched_for(shop: Shop) -> None:
-    """The payment's events may be lost. In that case only a search shows that the customer paid."""
-    payment = await shop.started()
-    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
-    assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
-    document = await payment.until(lambda found: found["outcome"]["result"] == "approved")
-    assert document["outcome"]["supersedes"]["result"] == "canceled"
-    assert (attention(document), document["next_step"]) == ({"outcome_corrected"}, "ask_person")
-    assert len(payment.searches) == 1
-
-
 # Acknowledge.
 
 Bringing = Callable[[Shop], Awaitable[Payment]]

@@ -7,11 +7,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
 from tests.rig.events import event
+from tests.rig.https import connect
 from tests.rig.shop import (
     Payment,
     Shop,
@@ -121,6 +123,15 @@ async def large_callback(payment: Payment) -> None:
     assert await payment.deliver(b"x" * 65_537) == 413
 
 
+async def interrupted_callback(payment: Payment) -> None:
+    url = urlsplit(payment.requests[0].callback)
+    _, writer = await connect(url.port or 443, payment.shop.daemon.ca)
+    writer.write(f"POST {url.path} HTTP/1.1\r\nhost: x\r\ncontent-length: 500\r\n\r\n{{".encode())
+    await writer.drain()
+    writer.close()
+    await payment.until(lambda it: it["missing_proof"][0]["code"] == "was_acknowledged")
+
+
 async def unusable_hit(payment: Payment) -> None:
     """Make one search find the payment in a form without information. Later searches do not find the payment."""
     working = there(payment.shop.terminal.search)
@@ -146,6 +157,7 @@ CASES: dict[str, Case] = {
     "a state that posd does not know came": Case(meanwhile=unknown_state, attention=frozenset({"unknown_status"})),
     "a callback of it could not be used": Case(meanwhile=unusable_callback, attention=UNUSABLE),
     "a callback of it was too large": Case(meanwhile=large_callback, attention=UNUSABLE),
+    "a callback of it was interrupted": Case(meanwhile=interrupted_callback),
     "a search had found it": Case(meanwhile=unusable_hit, attention=UNUSABLE),
     "its terminal was released": Case(meanwhile=release, attention=frozenset({"released"})),
     "search is not confirmed": Case(daemon="search not confirmed"),

@@ -1,38 +1,26 @@
-"""After a restart posd searches for every open payment, floods no terminal, and loses no till."""
+"""After a restart posd searches for every open payment, a few at a time. A stop waits for no search."""
 
 import asyncio
-import json
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from typing import Any
-from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
-from tests.rig.daemon import Daemon
+from posd.payments.reconcile import MAX_CALLS
 from tests.rig.events import event
-from tests.rig.shop import QUIET, Held, Payment, Shop, answering, knowing, nothing_to_correct, open_counters
+from tests.rig.shop import QUIET, Held, Shop, answering, knowing, nothing_to_correct, open_counters
 from tests.rig.streams import Connection
-from tests.rig.terminal import Request, http
+from tests.rig.terminal import PATIENCE_SECONDS
 from tests.rig.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-#: Number of terminals with an open payment at the kill. RELEASED: how many of these terminals also have a released
-#: payment.
-OPEN = 24
-RELEASED = 5
-#: Maximum of simultaneous searches over the whole fleet.
-MAX_CALLS = 8
 #: Limit of a stop in seconds. The promise is 3 seconds on an idle machine. A fault would delay the stop by 20 seconds
 #: or more.
 STOP_SECONDS = 12.0
 #: A probe that times out on a busy machine would cause a search later. The time-out is therefore long.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
-BY_ANA = {"operator": "Ana", "note": "the display says so"}
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -43,63 +31,26 @@ async def counter() -> AsyncIterator[Shop]:
         await nothing_to_correct(counter.daemon)
 
 
-async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
-    """Wait for the outcome as a disconnected till does. The till repeats the call when posd runs again."""
-    path = f"/transactions/{identity}/outcome"
-    with suppress(OSError):
-        return (await posd.call("GET", path)).json
-    await again.wait()
-    return (await posd.call("GET", path)).json
-
-
-@pytest.mark.slow
-async def test_posd_searches_for_every_open_payment_a_few_at_a_time(shop: Shop) -> None:
-    posd = shop.daemon
-    payments = []
-    for number in range(OPEN):
-        payment = await shop.started()
-        payments.append(payment)
-        if number < RELEASED:
-            assert (await payment.post("release", BY_ANA)).status == 200
-            another = Payment(shop, str(uuid4()), payment.serial)
-            assert (await another.put()).status == 201
-            payments.append(another)
-    again = asyncio.Event()
-    tills = [asyncio.create_task(patient(posd, payment.identity, again)) for payment in payments]
-
-    finals = {payment.identity: event(payment.identity, "DECLINED", None, payment.serial) for payment in payments}
-    serials = {payment.identity: payment.serial for payment in payments}
-    under_way: Counter[str] = Counter()
-    most: Counter[str] = Counter()
-    full, go_on = asyncio.Event(), asyncio.Event()
-
-    async def search(request: Request, writer: asyncio.StreamWriter) -> None:
-        identity = request.json["client_transaction_id"]
-        under_way[serials[identity]] += 1
-        most["fleet"] = max(most["fleet"], under_way.total())
-        most["terminal"] = max(most["terminal"], under_way[serials[identity]])
-        if under_way.total() >= MAX_CALLS:
-            full.set()
-        await go_on.wait()
-        under_way[serials[identity]] -= 1
-        writer.write(http(200, json.dumps(finals[identity]).encode()))
-
-    await posd.kill()
-    shop.terminal.search = search
-    await posd.start()
-    again.set()
-    await full.wait()
-    for _ in range(10):  # a search above the maximum would be under way after these calls
-        assert (await posd.call("GET", "/health")).status == 200
-    assert under_way.total() == MAX_CALLS
-    go_on.set()
-    outcomes = await asyncio.gather(*tills)
-    assert {outcome["result"] for outcome in outcomes} == {"declined"}
-    assert {outcome["evidence"][0]["kind"] for outcome in outcomes} == {"search"}
-    assert dict(most) == {"fleet": MAX_CALLS, "terminal": 1}
-    assert [len(payment.searches) for payment in payments] == [1] * len(payments)
-    assert [len(payment.requests) for payment in payments] == [1] * len(payments)
-    await nothing_to_correct(posd)
+@pytest.mark.asyncio(loop_scope="function")
+async def test_after_a_restart_posd_searches_a_few_at_a_time_and_an_operator_does_not_wait_for_them() -> None:
+    async with open_counters(MAX_CALLS + 1, f"{PATIENT}reply_timeout_seconds = 600\n") as counters:
+        posd, scripts = counters[0].daemon, [Held(answering(200, b"[]")) for _ in counters]
+        payments = [await counter.in_doubt() for counter in counters]
+        await posd.kill()
+        for counter, script in zip(counters, scripts, strict=True):
+            counter.terminal.search = script
+        await posd.start()
+        while len(waiting := [script for script in scripts if not script.arrived.is_set()]) > 1:
+            assert (await posd.call("GET", "/health")).status == 200
+        for _ in range(20):  # a search above the maximum would arrive during these calls
+            assert (await posd.call("GET", "/health")).status == 200
+        assert not waiting[0].arrived.is_set()
+        asking = asyncio.create_task(payments[scripts.index(waiting[0])].post("reconcile"))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await waiting[0].arrived.wait()
+        for script in scripts:
+            script.release.set()
+        assert (await asking).json["last_search"]["result"] == "none"
 
 
 async def test_an_unusual_final_causes_one_search_even_after_a_kill(counter: Shop) -> None:

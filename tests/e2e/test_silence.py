@@ -138,20 +138,6 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
 # Tests of searches that start at once, whatever the limits are.
 
 
-async def test_a_gap_causes_a_search_at_once_and_the_late_event_closes_the_gap(shop: Shop) -> None:
-    payment = await shop.started()
-    await on_the_way(payment, "TERMINAL_ACKNOWLEDGED")
-    shop.terminal.search = knowing(event(payment.identity, "APPROVAL_REQUESTED", None, payment.serial))
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    document = await payment.until(lambda it: it["last_search"])
-    assert (document["last_search"]["result"], attention(document)) == ("found", {"gap"})
-    assert document["status"] == "APPROVAL_REQUESTED"
-    assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
-    assert (await payment.get())["attention"] == []
-    assert len(payment.searches) == 1
-    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
-
-
 @pytest.mark.parametrize(("status", "previous"), [("APPROVAL_REQUESTED", "CARD_PRESENTED"), ("NEW_STATE", None)])
 async def test_an_event_that_reopens_a_payment_causes_a_search(shop: Shop, status: str, previous: str | None) -> None:
     payment = shop.payment()
@@ -184,13 +170,3 @@ async def test_a_terminal_that_is_reachable_again_gets_a_search_at_once(shop: Sh
     shop.terminal.start = acknowledging(payment.serial)
     assert (await following.put()).status == 201
     assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
-
-
-async def test_a_request_to_the_acquirer_after_a_cancellation_causes_a_search(shop: Shop) -> None:
-    payment = await shop.started()
-    for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED")):
-        assert await payment.event(status, previous) == 200
-    assert not attention(await payment.get())
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    await payment.searched()
-    assert "illegal_transition" in attention(await payment.get())

@@ -38,13 +38,13 @@ def anchors(document: Path) -> set[str]:
 
 
 def broken(document: Path) -> Iterator[str]:
-    """Yield each link without a target."""
+    """Yield each link without a target. The site cannot have a folder as a target."""
     for target in LINK.findall(document.read_text("utf-8")):
         if "://" in target or target.startswith("mailto:"):
             continue
         file, _, anchor = target.partition("#")
         there = (document.parent / file).resolve() if file else document
-        if not there.exists() or (anchor and anchor not in anchors(there)):
+        if not there.is_file() or (anchor and anchor not in anchors(there)):
             yield target
 
 

@@ -110,13 +110,13 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "restore": (
         (0, "Done."),
         (1, "Nothing was changed: posd runs, a file cannot be used, or the answer to the question was not yes."),
-        (2, "Wrong usage, the file is no backup of posd, or a line of the list of --ids is wrong."),
+        (2, "Wrong usage, the file is not a backup of posd, or a line of the list of --ids is wrong."),
         (3, "With --seen: the daemon cannot be reached."),
     ),
     "verify": (
         (0, "The database is undamaged, and its records agree with each other."),
         (1, "The database has faults; the output lists them."),
-        (2, "Wrong usage, or the file is no database of posd."),
+        (2, "Wrong usage, or the file is not a database of posd."),
     ),
     "prune": (
         (0, "Done."),

@@ -49,7 +49,7 @@ class Quarantine(msgspec.Struct, frozen=True):
 
 
 class Reprocessed(reprocess.TransactionReport):
-    """Bodies applied from the quarantine, and differences between stored data and data derived from the record."""
+    """Bodies applied from the quarantine, and records that differed from their stored messages."""
 
     printing: Annotated[PrintReport, Meta(description="the report on print jobs")] = msgspec.field(
         default_factory=PrintReport

@@ -148,7 +148,7 @@ _OPERATOR_ROUTES = (
 
 FEED = (
     StreamMessage("KIND", documents.Change, "one change; the event name is its kind, and the id its place"),
-    StreamMessage("notice", Notice, "why changes may be missing; without an id"),
+    StreamMessage("notice", Notice, "why changes may be missing; this message has no id"),
     *ENDS,
 )
 

@@ -78,7 +78,7 @@ _MAX_DIGITS = 4300
 sys.set_int_max_str_digits(_MAX_DIGITS)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG = f"has more than {_MAX_DIGITS} digits: write a shorter number"
-_HALF = "has half of a surrogate pair (\\ud800 to \\udfff alone), which is no character: write both halves or none"
+_HALF = "has half of a surrogate pair (\\ud800 to \\udfff alone), which is not a character: write both halves or none"
 
 
 def _unreadable_part(body: bytes) -> str:
@@ -119,7 +119,7 @@ def parts(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
 
 
 def _refuse(literal: str) -> None:
-    raise ValueError(f"{literal} is no number of JSON")
+    raise ValueError(f"{literal} is not a JSON number")
 
 
 def pointer_token(name: str) -> str:
@@ -216,9 +216,9 @@ _PAIRS = json.JSONDecoder(object_pairs_hook=tuple, parse_float=number_or_nan, pa
 #
 # | damage                                                                  | replacement                            |
 # | ----------------------------------------------------------------------- | -------------------------------------- |
-# | in a string: bytes that are no UTF-8, half of a surrogate, a control    | U+FFFD for each                        |
+# | in a string: bytes that are not UTF-8, half of a surrogate, a control    | U+FFFD for each                        |
 # | character, an escape that JSON does not have                            |                                        |
-# | a value that is no JSON: NaN, Infinity, 01, 1.2.3, none at all          | null                                   |
+# | a value that is not JSON: NaN, Infinity, 01, 1.2.3, none at all          | null                                   |
 # | a number of more than 4300 characters                                   | null                                   |
 # | arrays and objects nested too deeply                                    | null                                   |
 # | a byte order mark before the document                                   | nothing                                |
@@ -354,7 +354,7 @@ class _Repairer:
         elif place:
             self._replace("null", place)
         else:
-            raise BrokenStructure("it is no JSON value")
+            raise BrokenStructure("it is not a JSON value")
 
     def _skip(self) -> None:
         """Skip an array or object without reading its members."""
@@ -375,7 +375,7 @@ class _Repairer:
         self._damaged.add(place)
 
     def _next(self) -> str:
-        """Return the next character that is no space, without consuming it. Return an empty text at the end."""
+        """Return the next character that is not a space, without consuming it. Return an empty text at the end."""
         found = _SPACE.match(self._text, self._at)
         assert found is not None  # noqa: S101 - it matches nothing at all, too
         self._at = found.end()

@@ -33,7 +33,7 @@ _NONE: _Types = frozenset()
 
 
 class Operation(NamedTuple):
-    """One operation type. It is no Struct, because shell completion reads it without loading msgspec.
+    """One operation type. It is not a Struct, because shell completion reads it without loading msgspec.
 
     `command`: name of the command that starts it. `purpose`: what the command does.
     `path`: last part of the path. `published`: whether the terminal API has that path.

@@ -41,7 +41,7 @@ class CallbackResult(Enum):
     REPEATED = ("repeated", 200)  # the callback has nothing new
     REMOVED = ("removed", 200)  # retention has removed the record, and the callback agrees with its stored result
     CONTRADICTS_REMOVED = ("contradicts_removed", 200, "quarantine")
-    # The body is no event or print webhook.
+    # The body is not an event or print webhook.
     NOT_JSON = _unusable("not_json", 400)  # the parser of JSON provides the reason
     NO_OBJECT = _unusable("no_object", 400, "it is not a JSON object", "no es un objeto JSON")
     TWO_VALUES = _unusable(
@@ -143,7 +143,7 @@ UNKEPT: Final[Mapping[Limit, CallbackResult]] = MappingProxyType(
 
 
 class UnreadableBody(ValueError):
-    """Error for a body that is no event or print webhook. The message is the reason."""
+    """Error for a body that is not an event or print webhook. The message is the reason."""
 
     def __init__(self, result: CallbackResult, **values: str | int) -> None:
         super().__init__(result.explain(**values))

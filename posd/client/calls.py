@@ -67,7 +67,7 @@ def _numbers(parts: Mapping[str, object], known: Collection[str], inside: str = 
         else:
             near = difflib.get_close_matches(path.lower(), known, n=1, cutoff=0.5)
             meant = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{path!r} is no part of an amount: {meant}The parts are {', '.join(known)}")
+            raise ValueError(f"{path!r} is not a part of an amount: {meant}The parts are {', '.join(known)}")
 
 
 def _number(name: str, value: object) -> Decimal:
@@ -98,7 +98,7 @@ def transaction_id(given: UUID | str) -> str:
     if not _UUID.fullmatch(text) or text in NEVER_MEANT:
         unset = " A variable that was never set has this value: two payments would share the id" * (text in NEVER_MEANT)
         raise ValueError(
-            f"{given!r} is no id of a transaction: an id is a UUID that the till makes (uuid.uuid4()) and stores "
+            f"{given!r} is not the id of a transaction: an id is a UUID that the till makes (uuid.uuid4()) and stores "
             f"before the call, so that it can ask again.{unset}"
         )
     return text
@@ -107,7 +107,7 @@ def transaction_id(given: UUID | str) -> str:
 def print_job_id(given: str) -> str:
     """Return the id of a print job unchanged. Raise ValueError if posd would refuse it."""
     if not _PRINT_JOB_ID.fullmatch(given):
-        raise ValueError(f"{given!r} is no id of a print job: an id has 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
+        raise ValueError(f"{given!r} is not the id of a print job: it needs 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
     return given
 
 

@@ -164,7 +164,7 @@ def text_of(socket: str, response: "httpx2.Response") -> str:
 
 
 def not_a_stream(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
-    """Return the error for a response that is no event stream."""
+    """Return the error for a response that is not an event stream."""
     return problem_in(socket, status, raw) if status >= 400 else foreign(socket, status, raw)
 
 

@@ -172,7 +172,7 @@ def _text(value: object) -> str:
 
 def _name(name: object) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"{name!r} cannot be a name in JSON: it is no text")
+        raise TypeError(f"{name!r} cannot be a name in JSON: it is not text")
     return json.dumps(name, ensure_ascii=False)
 
 
@@ -285,7 +285,7 @@ class Problem(PosdError):
         """
         until = self.extra.get("records_missing_until")
         if stored_at is not None and isinstance(until, str):
-            with suppress(ValueError, TypeError):  # the text is no time with a zone
+            with suppress(ValueError, TypeError):  # the text is not a time with a zone
                 self.never_started |= datetime.fromisoformat(until) < stored_at <= datetime.now(UTC)
         return self
 

@@ -110,7 +110,7 @@ def moment(value: object) -> str:
     """Return a time in posd's format. Raise TypeError for other types, ValueError for a time without a zone."""
     if not isinstance(value, datetime):
         raise TypeError(
-            f"{value!r} ({type(value).__name__}) is no time: write datetime.now(UTC) + timedelta(minutes=2)"
+            f"{value!r} ({type(value).__name__}) is not a time: write datetime.now(UTC) + timedelta(minutes=2)"
         )
     if value.tzinfo is None:
         raise ValueError(f"{value!r} has no time zone: say which moment is meant, such as datetime.now(UTC)")

@@ -340,7 +340,7 @@ class State:
 
 
 def _status(source: Document) -> str | None:
-    """Return the status of the terminal's event, or None if it is no text."""
+    """Return the status of the terminal's event, or None if it is not text."""
     status = documents.document(source.get("event")).get("status")
     return status if isinstance(status, str) else None
 

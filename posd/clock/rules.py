@@ -33,7 +33,7 @@ NIGHT = timedelta(days=1)
 CATCH_UP = 4.0
 #: Period (s) in which small steps, for example of a daily ntpdate, may add up to the limit. Then a new period begins.
 REFERENCE_SECONDS = 86_400.0
-#: Maximum age (s) of an event that is evidence. Below: the minimum numbers of payments and terminals with such events.
+#: Evidence from events: the maximum age of an event (s), and the minimum numbers of payments and of terminals.
 EVENT_SECONDS = 3600.0
 LEAST_PAYMENTS = 3
 LEAST_TERMINALS = 2

@@ -205,5 +205,5 @@ def moment(text: str) -> datetime:
         found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
         _check_moment(text[:60], found)
     except ValueError as error:
-        raise ValueError(f"{text!r:.60} is no time: {error!s:.200}") from error
+        raise ValueError(f"{text!r:.60} is not a time: {error!s:.200}") from error
     return found

@@ -350,7 +350,7 @@ def timezone(raw: object, _: ReaderContext) -> str:
     try:
         zoneinfo.ZoneInfo(value)
     except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
-        raise unusable("is no known time zone", "write its IANA name, as in America/Guayaquil", value) from error
+        raise unusable("is not a known time zone", "write its IANA name, as in America/Guayaquil", value) from error
     return value
 
 

@@ -177,7 +177,7 @@ def _judge_success(reply: Replied, client_transaction_id: str, errors_in_2xx: bo
         not isinstance(members, Object)
         or (acknowledgement := read_acknowledgement(members, inner=reads_errors)) is None
     ):
-        words = f"the terminal answered HTTP {reply.status} with something that is no acknowledgement"
+        words = f"the terminal answered HTTP {reply.status} with something that is not an acknowledgement"
         return Doubtful(with_remark(words, reply.remark))
     acknowledged = acknowledgement.status == Status.TERMINAL_ACKNOWLEDGED
     if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
@@ -233,7 +233,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
         case Replied() if error is not None and error.busy:
             return AbortAnswer.UNKNOWN
         case Replied(status=status, complete=complete) if status == NOTHING_RUNNING_STATUS:
-            # A truncated or contradictory reply, or an error from the acquirer, is no proof.
+            # A truncated or contradictory reply, or an error from the acquirer, proves nothing.
             unclear = not complete if error is None else error.acquirer or not error.clear
             return AbortAnswer.UNKNOWN if reads_errors and unclear else AbortAnswer.NOTHING_RUNNING
         case Replied(status=status) if 200 <= status < 300:
@@ -377,7 +377,7 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str, *, pa
         if mended.damaged:
             return SearchFailed("the reply says that there is no payment, but the reply is damaged", status)
         if _tells_beside(decode(mended.body), pointer):
-            return SearchFailed("the list is empty, but the reply contains more than that", status)
+            return SearchFailed("the list is empty, but the reply contains other data", status)
         return SearchMiss()
     if len(elements) > MAX_ELEMENTS:
         return SearchFailed(f"the reply has more than {MAX_ELEMENTS} elements", status)

@@ -54,10 +54,10 @@ EVENTS = (
     StreamMessage(
         "state",
         State,
-        "the state of the payment, at the start and after each change, also a change by elapsed time; without an id",
+        "the state of the payment, at the start and after each change, also by elapsed time; this message has no id",
     ),
     StreamMessage("outcome", TransactionOutcome, "the end: the outcome, after which the stream closes"),
-    StreamMessage("notice", streams.Notice, "why events may be missing or repeated; without an id"),
+    StreamMessage("notice", streams.Notice, "why events may be missing or repeated; this message has no id"),
     *streams.ENDS,
 )
 

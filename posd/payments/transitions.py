@@ -279,7 +279,7 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
     """Raise an attention because no client has read the approval for ten minutes."""
     detail = (
-        "approved, but no program has read that for ten minutes: the till may not have booked it. Book it there "
+        "approved, but no program has read the outcome for ten minutes: the till may not have booked it. Book it there "
         "before you ask the customer to pay again. The attention closes when a program reads the outcome"
     )
     return _touch(attend(transaction, AttentionCode.OUTCOME_UNREAD, now, detail), transaction, now)
@@ -315,7 +315,7 @@ def address_back(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
-    """Raise an attention because the terminal has an identity conflict. During it, nothing is started there."""
+    """Raise an attention because the terminal has an identity conflict. posd starts nothing on it meanwhile."""
     return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
 
 
@@ -388,7 +388,7 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
         _set(transaction, mismatched=True),
         AttentionCode.SERIAL_MISMATCH,
         now,
-        f"terminal {transaction.terminal} was asked, but {serial}, another device, has it ({how})",
+        f"terminal {transaction.terminal} was asked, but {serial}, another device, has the payment ({how})",
     )
 
 

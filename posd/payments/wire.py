@@ -2,17 +2,17 @@
 
 Events and acknowledgements have different forms and are parsed separately. An event is parsed leniently, member by
 member. An approval must not be lost because of a damaged byte, a number in a string, or an object of another form. The
-raw bytes are stored too. A body that is no event goes to the quarantine, and posd searches for the transaction. This
-table shows what happens if a member of an event cannot be read:
+raw bytes are stored too. A body that is not an event goes to the quarantine, and posd searches for the transaction.
+This table shows what happens if a member of an event cannot be read:
 
 | member                   | use                                | if it cannot be read                                 |
 | ------------------------ | ---------------------------------- | ---------------------------------------------------- |
-| `status`                 | state of the transaction           | the body is no event                                 |
+| `status`                 | state of the transaction           | the body is not an event                             |
 | `client_transaction_id`  | id of the transaction              | the id of the callback address, as its token proves; |
-|                          |                                    | with another id, or with two, the body is no event   |
+|                          |                                    | with another id, or with two, it is not an event     |
 | `terminal.serial_number` | to check which terminal sends it   | not checked, because the token belongs to the        |
 |                          |                                    | terminal; with two serials, or for an unknown        |
-|                          |                                    | payment, the body is no event                        |
+|                          |                                    | payment, the body is not an event                    |
 | `event_id`               | to recognise a repeated event      | the digest of the bytes                              |
 | `merchant_id`            | to refuse another merchant's event | not compared                                         |
 | `occurred_at`            | the day of a void                  | the time of arrival                                  |
@@ -205,7 +205,7 @@ def _echoed(*parts: Object) -> tuple[str, ...]:
 
 
 def _status(value: Any) -> str:
-    """Return the status. Raise NotAnEvent if it is no readable text."""
+    """Return the status. Raise NotAnEvent if it is not readable text."""
     if not isinstance(value, str) or not value or UNREADABLE in value:
         raise NotAnEvent(CallbackResult.NO_STATUS)
     if len(value) > MAX_TEXT:

@@ -113,7 +113,7 @@ def encode_cursor(created_at: str, identity: str) -> str:
 
 
 def decode_cursor(text: str) -> tuple[str, str]:
-    """Return time and id in a cursor. Raise ValueError if the text is no cursor."""
+    """Return time and id in a cursor. Raise ValueError if the text is not a cursor."""
     try:
         created_at, identity = urlsafe_b64decode(text.encode("ascii")).decode("ascii").split(" ")
     except (binascii.Error, UnicodeError, ValueError) as error:

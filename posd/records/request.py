@@ -198,7 +198,7 @@ class FieldReader:
         return value
 
     def required_text(self, name: str, most: int) -> str:
-        """Return a text of 1 to `most` characters with at least one that is no white space.
+        """Return a text of 1 to `most` characters with at least one that is not white space.
 
         Return "" if the text has a fault.
         """

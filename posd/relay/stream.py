@@ -42,7 +42,7 @@ def read_credentials(path: Path) -> tuple[str, Callable[[str], bytes]]:
         key = Ed25519PrivateKey.from_private_bytes(raw[_KIND_BYTES:-_CHECKSUM_BYTES])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{path} is no file of NATS credentials: it needs a user's JWT and the seed of its key, as `nsc "
+            f"{path} is not a file of NATS credentials: it needs a user's JWT and the seed of its key, as `nsc "
             "generate creds` writes them"
         ) from error
     return jwt, lambda nonce: base64.b64encode(key.sign(nonce.encode()))

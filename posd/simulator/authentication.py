@@ -28,7 +28,7 @@ from posd.simulator import wire
 from posd.simulator.settings import Settings
 from posd.simulator.wire import Refused
 
-#: First integer that is no array index (2³² - 1).
+#: First integer that is not an array index (2³² - 1).
 _INDEX_LIMIT = 2**32 - 1
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 #: JavaScript writes no exponent if the decimal point is at one of these positions, counted from the first digit.
@@ -55,7 +55,7 @@ def stringify_javascript(value: Any) -> str:
             names = sorted(filter(_is_index, value), key=int) + [name for name in value if not _is_index(name)]
             return "{" + ",".join(f"{_text(name)}:{stringify_javascript(value[name])}" for name in names) + "}"
         case _:
-            raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+            raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def number(value: float) -> str:
@@ -87,7 +87,7 @@ def _is_index(name: str) -> bool:
 
 
 def _refuse(word: str) -> float:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 #: Units of a timestamp per second.
@@ -130,7 +130,7 @@ def verify(settings: Settings, headers: Mapping[str, str], body: bytes, now: flo
 
 def _moment(settings: Settings, timestamp: str) -> float:
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_DIGITS):
-        raise _refused("the timestamp is no decimal number", "timestamp")
+        raise _refused("the timestamp is not a decimal number", "timestamp")
     return int(timestamp) / _PER_SECOND[settings.timestamp_unit or ("ms" if settings.auth == "hmac" else "s")]
 
 

@@ -30,7 +30,7 @@ The control API of posd simulate. A POST needs content-type: application/json (c
 
 GET  /scenarios                            what can happen: name, kind, summary, when, and what chooses it
 GET  /terminals                            all terminals, each as below
-GET  /terminals/SERIAL                     how it stands: payment, armed scenario, power, network, certificate, ...
+GET  /terminals/SERIAL                     its state: payment, armed scenario, power, network, certificate, ...
 GET  /terminals/SERIAL/ledger              what really happened
 GET  /terminals/SERIAL/prints              what was printed
 POST /terminals/SERIAL/scenario            {"name": "decline"}: what happens to the next payment alone, or
@@ -60,7 +60,7 @@ MAX_BODY_BYTES = 65_536
 async def controlled(terminals: Mapping[str, Simulator], host: str, port: int) -> AsyncIterator[str]:
     """Serve the control API during the block, and yield its URL. The terminals have one common clock.
 
-    Raise SettingsError if `host` is no loopback address, or cannot be used.
+    Raise SettingsError if `host` is not a loopback address, or cannot be used.
     """
     if not is_loopback(host):
         raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
@@ -165,7 +165,7 @@ def _why_not(method: str, headers: Headers) -> Refused | None:
         return Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "NOT_JSON",
-            "a POST needs content-type: application/json, also where its body is empty (curl --json '{}')",
+            "a POST needs content-type: application/json, even if its body is empty (curl --json '{}')",
         )
     return None
 
@@ -213,7 +213,7 @@ def _hand(hand: ManualControl) -> _Deed:
     async def do(terminal: Simulator) -> None:
         if not terminal.terminal.hand(hand):
             raise Refused(
-                HTTPStatus.CONFLICT, "NOT_NOW", f"{hand} is not possible as the terminal stands: GET /terminals/SERIAL"
+                HTTPStatus.CONFLICT, "NOT_NOW", f"{hand} is not possible in the present state: GET /terminals/SERIAL"
             )
 
     return _plain(do)

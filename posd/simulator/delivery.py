@@ -308,7 +308,7 @@ class Sender:
             case "done":
                 del self.waiting[number]
             case _:
-                raise ValueError(f"{op} is no change of this version")
+                raise ValueError(f"{op} is not a change of this version")
 
     def _first(self, client_transaction_id: str) -> QueuedEvent | None:
         """Return the oldest event of a transaction that is not marked `alone`, or None."""

@@ -127,7 +127,7 @@ class Ledger:
     def __init__(self, path: Path | None = None, unit: AmountUnit = "main") -> None:
         """Open `path` for appending. None: memory only. `unit`: unit of the amounts in events.
 
-        Lines of an earlier process stay in the file only. Raise OSError. Raise SettingsError if the file is no ledger.
+        Lines of an earlier process stay in the file only. Raise OSError, or SettingsError if the file is not a ledger.
         """
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
@@ -206,10 +206,10 @@ class Ledger:
 
 
 def _check_ledger(path: Path) -> None:
-    """Raise SettingsError if the file is no ledger. Remove an incomplete last line."""
+    """Raise SettingsError if the file is not a ledger. Remove an incomplete last line."""
     with path.open("rb") as file:
         if not _HEAD.startswith(file.read(len(_HEAD))):
-            raise SettingsError(f"{path} is no ledger of a simulated terminal: choose another file with --ledger")
+            raise SettingsError(f"{path} is not a ledger of a simulated terminal: choose another file with --ledger")
     for _ in _whole_lines(path):
         pass
 
@@ -245,7 +245,7 @@ class Record:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raise OSError. Raise SettingsError if the file is no record."""
+        """Open or create the file at `path`. Raise OSError. Raise SettingsError if the file is not a record."""
         self._newest: dict[str, dict[str, Any]] = {}
         #: Reference -> approvals of its chain, oldest first. Each approval has replaced the one before it.
         self._chains: dict[str, list[Approval]] = {}
@@ -282,13 +282,13 @@ class Record:
         """
         chain = self._chains.get(reference.lower())
         if chain is None:
-            raise _refused("UNKNOWN_REFERENCE", f"transaction_reference {reference} is of no approval here")
+            raise _refused("UNKNOWN_REFERENCE", f"transaction_reference {reference} belongs to no approval here")
         original = next(item for item in chain if item.reference.lower() == reference.lower())
         if original.operation.name not in operation.originals:
             raise _refused(
                 "REFERENCE_DOES_NOT_FIT",
-                f"transaction_reference {reference} is of a {original.operation.name}; "
-                f"a {operation.name} is done to: {', '.join(operation.originals)}",
+                f"transaction_reference {reference} belongs to a {original.operation.name}; "
+                f"a {operation.name} needs one of: {', '.join(operation.originals)}",
             )
         for name in operation.not_after:
             if name in original.done:

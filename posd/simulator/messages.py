@@ -90,7 +90,7 @@ def apply(
 def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
     """Return JSON with members replaced, added and removed. A member is named by its dotted path (`a.b`).
 
-    In a list, each item is changed. If a path leads through a value that is no object, an object replaces that value.
+    In a list, each item is changed. If a path leads through a value that is not an object, an object replaces it.
     """
     if isinstance(value, list):
         return [changed(item, members, removed) for item in value]
@@ -176,7 +176,7 @@ def read_start(
 ) -> ReceivedStart:
     """Parse and check a request body. Amounts in the body are in `unit`.
 
-    Raise Refused: 400 for a body that is no JSON object, 422 for a field that the terminal API or the operation
+    Raise Refused: 400 for a body that is not a JSON object, 422 for a field that the terminal API or the operation
     forbids. The message names the field.
     """
     body = read_object(raw)
@@ -196,7 +196,7 @@ def read_start(
 def read_search(raw: bytes) -> str:
     """Parse the body of a search, and return its id.
 
-    Raise Refused: 400 for a body that is no JSON object, 422 for an id that is no UUID.
+    Raise Refused: 400 for a body that is not a JSON object, 422 for an id that is not a UUID.
     """
     return _uuid(read_object(raw), "client_transaction_id")
 
@@ -229,7 +229,7 @@ def _reference(body: dict[str, Any], operation: wire.SimulatedOperation) -> str 
     if operation.originals:
         return _uuid(body, "transaction_reference")
     if body.get("transaction_reference") is not None:
-        raise invalid("transaction_reference", f"must not be there: a {operation.name} refers to nothing")
+        raise invalid("transaction_reference", f"is not allowed: a {operation.name} has no original")
     return None
 
 

@@ -321,7 +321,7 @@ def read_print(raw: bytes, default_scenario: str) -> Job:
     The vendor documents only the ids and `webhookUrl`. The member `document`, which is printed, is an assumption.
     Without it, all undocumented members are printed.
 
-    Raise Refused: 400 for a body that is no JSON object, 422 for an invalid field. The message names the field.
+    Raise Refused: 400 for a body that is not a JSON object, 422 for an invalid field. The message names the field.
     """
     body = read_object(raw)
     print_job_id = body.get("printJobId")
@@ -349,7 +349,7 @@ def _code(answer: Answer) -> str | None:
         return None
     try:
         code = read_object(answer.body).get("code")
-    except Refused:  # the body is no JSON
+    except Refused:  # the body is not JSON
         return None
     return code if isinstance(code, str) else None
 

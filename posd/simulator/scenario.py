@@ -260,7 +260,7 @@ class PaymentStep(Strict, frozen=True):
         _check(happens == 1 or (happens == 0 and self.after == "for-ever"), "a step has either status or do")
         _check(
             (self.certificate is None) == (self.do != "certificate"),
-            "certificate goes with its do, alone",
+            'certificate and do = "certificate" belong together',
         )
         if self.authorized_amount is not None:
             _check(

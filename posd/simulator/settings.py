@@ -158,7 +158,7 @@ def _check(condition: bool, message: str) -> None:
 
 def _check_known(kind: str, name: str, names: Collection[str]) -> None:
     near = get_close_matches(name, names, n=1)
-    meant = f"; {near[0]} may be meant" if near else ""
+    meant = f"; did you mean {near[0]}?" if near else ""
     _check(name in names, f"there is no {kind} {name}{meant}; posd simulate --list shows them")
 
 

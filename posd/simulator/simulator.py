@@ -120,9 +120,9 @@ async def started(settings: Sequence[Settings]) -> AsyncIterator[Mapping[str, Si
     """
     twice = [serial for serial, count in Counter(item.serial for item in settings).items() if count > 1]
     if twice:
-        raise SettingsError(f"serial {twice[0]} is there twice: each terminal has its own")
+        raise SettingsError(f"serial {twice[0]} is given twice: each terminal has its own")
     if len({(item.virtual, item.speed) for item in settings}) != 1:
-        raise SettingsError("a shop needs at least one terminal, and one time for all: the same speed, virtual or not")
+        raise SettingsError("a shop needs a terminal, and all need the same speed and kind of time (virtual or real)")
     clock = make_clock(settings[0])
     async with AsyncExitStack() as stack:
         yield {item.serial: await stack.enter_async_context(Simulator(item, clock)) for item in settings}

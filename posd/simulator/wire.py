@@ -51,7 +51,7 @@ class Refused(Exception):
 def decode(raw: bytes | str) -> Any:
     """Decode one JSON document. Numbers with a point or an exponent become Decimal, with all their digits.
 
-    Raise ValueError if the text is no JSON document.
+    Raise ValueError if the text is not a JSON document.
     """
     try:
         return _DECODER.decode(raw)

@@ -233,7 +233,7 @@ def check_target(target: Path, database: Path) -> None:
             raise BadTarget("is a directory; name a file in it")
         _probe(target)
     except UnusableFile as error:
-        raise BadTarget("exists and is no backup of posd; name another file, or remove that one") from error
+        raise BadTarget("exists and is not a backup of posd; name another file, or remove that one") from error
     except OSError as error:
         raise BadTarget(f"cannot be used ({error}); {_ALLOW}") from error
 
@@ -332,7 +332,7 @@ def read(path: Path, named: Path | None = None, mode: str = "mode=ro") -> Conten
             return _contents(db, named)
     except sqlite3.Error as error:
         raise UnusableFile(
-            f"{named} cannot be used ({error}): it is damaged, or no backup of posd; take another"
+            f"{named} cannot be used ({error}): it is damaged, or not a backup of posd; take another"
         ) from error
 
 
@@ -443,7 +443,7 @@ def _probe(path: Path) -> None:
     """
     if path.suffix != ".gz":
         if not is_backup(path):
-            raise UnusableFile(f"{path} is no backup of posd")
+            raise UnusableFile(f"{path} is not a backup of posd")
         return
     with path.open("rb") as file:
         try:
@@ -453,7 +453,7 @@ def _probe(path: Path) -> None:
             raise UnusableFile(f"{path} is damaged ({error}); take another") from error
         page, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])  # sqlite.org/fileformat2.html
         if not header.startswith(_SQLITE) or int.from_bytes(file.read(4), "little") != page * pages % 2**32:
-            raise UnusableFile(f"{path} is damaged, or no backup of posd; take another")
+            raise UnusableFile(f"{path} is damaged, or not a backup of posd; take another")
 
 
 def _remove(paths: Sequence[Path]) -> list[str]:

@@ -329,7 +329,7 @@ def identify_known(db: sqlite3.Connection, path: Path) -> tuple[int, bool]:
     """
     version, is_backup = identify(db)
     if not version:
-        raise UnusableFile(f"{path} is no database of posd; nothing was changed. To replace it: {RESTORE}")
+        raise UnusableFile(f"{path} is not a database of posd; nothing was changed. To replace it: {RESTORE}")
     if version > (newest := schema_version()):
         raise UnusableFile(
             f"{path} has schema {version}, this posd knows schemas up to {newest}: a newer posd has used it; "

@@ -74,7 +74,7 @@ class TerminalAddresses:
         self.claims = SerialAnnouncements(config.scheme)
         #: Whether any address may be tried: the address is configured, or the device there has to prove its identity.
         self.moves_freely = self.configured is not None or self.pinned or not self.on_lan
-        #: The last announcement that names the configured address. It can be of another terminal.
+        #: The last announcement that names the configured address. It may be from another terminal.
         self.announced: Announcement | None = None
 
     def configure(self, config: TerminalConfig) -> None:
@@ -298,9 +298,9 @@ class TerminalAddresses:
 
         If that depends on its certificate, return the fingerprint that the certificate must have.
 
-        An address alone is no proof, because another device can get it. A device with the same certificate is the same
-        device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and if
-        posd was restarted since the payment was sent. Then a pinned terminal counts as the same at each address,
+        An address alone proves nothing, because another device can get it. A device with the same certificate is the
+        same device, even if the configured pin or CA has changed since. The certificate is unknown over plain HTTP, and
+        if posd was restarted since the payment was sent. Then a pinned terminal counts as the same at each address,
         because only the pinned device is called. Without a pin, an equal address counts as the same device. In the
         cloud the result is always true, because the serial is in the path of each call.
         """

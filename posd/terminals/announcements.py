@@ -24,7 +24,7 @@ MAX_CANDIDATES = 4
 def candidates(announced: Iterable[str], chosen: Iterable[str]) -> tuple[str, ...]:
     """Return the usable addresses in URL form: IPv4 before IPv6, otherwise in the announced order.
 
-    `announced`: addresses as texts, IPv6 link-local addresses with their scope (`fe80::1%eth0`). A text that is no
+    `announced`: addresses as texts, IPv6 link-local addresses with their scope (`fe80::1%eth0`). A text that is not an
     address is omitted. `chosen`: addresses of the configured interfaces; empty: all interfaces.
     """
     wanted = [address for text in chosen if (address := _read(text)) is not None]

@@ -139,7 +139,7 @@ class Fleet:
             self.state.tell(serial, AddressChange.HEARD)
 
     def conflict(self, serial: str) -> OpenConflict | None:
-        """Return the open identity conflict of a terminal, or None. During it, nothing is started on the terminal."""
+        """Return the open identity conflict of a terminal, or None. During one, posd starts nothing on the terminal."""
         terminal = self.get(serial)
         return None if terminal is None else terminal.conflict
 

@@ -212,7 +212,7 @@ class FleetTerminal:
 
     @property
     def conflict(self) -> OpenConflict | None:
-        """The open identity conflict of the terminal, or None. During it, nothing is started on the terminal."""
+        """The open identity conflict of the terminal, or None. During one, posd starts nothing on the terminal."""
         return self._conflict if self.in_fleet else None
 
     # Choice of the address for a call, by probes.

@@ -232,7 +232,7 @@ Item = tuple[int, bytes]
 
 
 def read_certificate(der: bytes) -> CertificateInfo:
-    """Read a certificate. Raise ValueError if the data is no certificate."""
+    """Read a certificate. Raise ValueError if the data is not a certificate."""
     fields = _fields(der)
     issuer, validity, subject = (content for _, content in fields[2:5])
     times = [_time(item) for item in _items(validity)]
@@ -279,7 +279,7 @@ def _possible_serials(fields: list[Item]) -> Iterator[str]:
 def digest(certificate: bytes, kind: Literal["certificate", "public key"]) -> str:
     """Return the SHA-256 (hex) of a certificate (DER), or of its public key.
 
-    Raise ValueError if the data is no certificate.
+    Raise ValueError if the data is not a certificate.
     """
     return hashlib.sha256(certificate if kind == "certificate" else public_key(certificate)).hexdigest()
 
@@ -294,7 +294,7 @@ def public_key(der: bytes) -> bytes:
 
 
 def _fields(der: bytes) -> list[Item]:
-    """Return the fields of a certificate, without its version. Raise ValueError if the data is no certificate."""
+    """Return the fields of a certificate, without its version. Raise ValueError if the data is not a certificate."""
     fields = list(_items(_only(_only(der, SEQUENCE), SEQUENCE, rest=True)))
     if fields and fields[0][0] == VERSION:
         del fields[0]

@@ -116,7 +116,7 @@ def _payment(line: bytes) -> StartedPayment | None:
     identity, at, serial, sale = parts + [""] * (MOST_PARTS - len(parts))
     canonical = canonical_uuid(identity)
     if canonical is None:
-        raise ValueError(f"{_quoted(identity)} is no id of a payment: write a UUID, and a TAB after it if more follows")
+        raise ValueError(f"{_quoted(identity)} is not the id of a payment: write a UUID, then a TAB if more follows")
     if serial and not _SERIAL.fullmatch(serial):
         raise ValueError(f"{_quoted(serial)} is not a serial number: write it as printed on the terminal, or omit it")
     if len(sale) > MOST_SALE_CHARACTERS:

@@ -151,7 +151,7 @@ def test_restore_with_yes_saves_all_readable_data_without_a_question(shop: Shop)
         ("--ids config.toml", "line 2: "),
         ("backup.db --ids /dev/zero", "line 1: longer than"),
         ("nowhere.db", "there is no file nowhere.db"),
-        ("config.toml", "no backup of posd"),
+        ("config.toml", "not a backup of posd"),
         ("state/posd.db", "is the database itself"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_list_with_wrong_lines_is_refused_before_anything_is_changed(shop: Sho
     before = contents(shop.home)
     arguments = ("restore", str(shop.backup), "--ids", str(shop.home / "lane.ids"))
     head = "posd: 2 lines of the list of --ids cannot be read; nothing was changed:\n"
-    done = posd(*arguments, config=shop.config).ends(2, head, "\n  line 3: 'SN-1' is no id", lacks=["\x1b"])
+    done = posd(*arguments, config=shop.config).ends(2, head, "\n  line 3: 'SN-1' is not the id", lacks=["\x1b"])
     told = posd(*arguments, "--json", config=shop.config).document
     assert (told["ok"], told["error"]) == (False, done.stderr.removeprefix("posd: ").removesuffix("\n"))
     assert contents(shop.home) == before

@@ -40,7 +40,7 @@ LINES = [
     line("webhook.print", print_job="J-1", verdict="applied", status="COMPLETED", phase="final"),
     line("of.tomorrow", "debug", terminal="SN-1", new=[1, 2]),
 ]
-TEXT = "Traceback of something that is no line of posd's"
+TEXT = "Traceback of something that is not a line of posd's"
 
 
 def log_of(directory: Path, *lines: object) -> str:

@@ -244,7 +244,7 @@ def test_a_record_that_is_already_decided_causes_no_question(line: str, why: str
 
 
 @every("line", [f"resolve {ID} declined", f"resolve {JOB} FAILED", f"acknowledge {ID} gap"])
-def test_the_socket_of_tills_refuses_before_the_question(line: str) -> None:
+def test_on_the_tills_socket_a_decision_is_refused_before_the_question(line: str) -> None:
     refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")
     sent = [("GET", "/clock", None)]  # a call for operators only
     check(line, [refusal], 2, "use the admin socket", lacks=["[y/N]", "Why ("], sent=sent, types="x\ny\n")

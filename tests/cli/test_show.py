@@ -181,7 +181,7 @@ def test_the_reason_of_an_identity_conflict_is_shown() -> None:
     script[2] = answer({"status": "degraded", "checks": {"identity": health}})
     advice = "and decide:\n  posd terminals identity SN-1 --base-url URL"
     done = asked(script, "terminals", "identity", "SN-1").ends(1, advice)
-    assert done.stdout.count("posd terminals identity SN-1") == 1, "the command that was typed is no advice"
+    assert done.stdout.count("posd terminals identity SN-1") == 1, "the command that was typed is not advice"
 
 
 @every(

@@ -68,7 +68,7 @@ def test_a_refusal_shows_the_commands(refusal: Answer, told: str) -> None:
 
 @every("command", TYPES)
 def test_an_operation_is_named_by_its_type(command: str) -> None:
-    """A lost response and the end of a wait leave it open. A decline says what is unchanged."""
+    """After a lost response, or at the end of a wait, the operation is open. A decline says what is unchanged."""
     kind, noun = TYPES[command]
     line = (
         f"{command} {'' if command in ('charge', 'preauth') else ID} {'' if command == 'void' else '5'} --id {NEW_ID}"

@@ -20,7 +20,7 @@ from tests.rig.stub import Answer, Stub
 from tests.rig.tables import every
 
 ERRORS = [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}]
-#: Replies of another server: problems, and content that is no JSON or not posd's.
+#: Replies of another server: problems, and content that is not JSON or not posd's.
 REPLIES = [
     *(
         Answer(document["status"], json.dumps(document, ensure_ascii=False).encode(), "application/problem+json")
@@ -45,7 +45,7 @@ def test_the_text_of_another_server_is_one_line(line: str, reply: Answer) -> Non
 
 
 @every("kind", ["bash", "zsh", "fish"])
-def test_completion_offers_no_line_of_a_stranger(tmp_path: Path, kind: str) -> None:
+def test_completion_shows_a_strangers_text_on_one_line(tmp_path: Path, kind: str) -> None:
     items = [
         transaction(client_transaction_id=identity(number), terminal=text, type=text, status=text, phase="active")
         for number, text in enumerate(STRANGE.values())

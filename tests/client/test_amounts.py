@@ -108,7 +108,7 @@ def test_an_inexact_number_is_refused(amount: Any) -> None:
 )
 def test_an_unknown_part_is_refused_and_the_nearest_known_part_is_named(amount: Any, meant: str | None) -> None:
     words = "The parts are iva, " if meant is None else f"did you mean '{meant}'"
-    with pytest.raises(ValueError, match=f"is no part of an amount: {words}"):
+    with pytest.raises(ValueError, match=f"is not a part of an amount: {words}"):
         check_amount(amount)
     assert refused_by_posd(amount)
 
@@ -122,7 +122,7 @@ def test_parts_added_by_the_configuration_are_accepted() -> None:
     amount = {"subtotal_iva0": 5, "service": "0.50", "extra_taxes": {"isd": 1}}
     assert check_amount(amount, ["service", "extra_taxes.isd"]) == amount
     for further in ([], ["service"], ["extra_taxes.isd"], ["service", "isd"]):
-        with pytest.raises(ValueError, match="no part of an amount"):
+        with pytest.raises(ValueError, match="not a part of an amount"):
             check_amount(amount, further)
 
 

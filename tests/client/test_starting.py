@@ -190,7 +190,9 @@ def test_an_invalid_id_is_refused(tmp_path: Path, identity: str) -> None:
 
 
 @pytest.mark.parametrize("identity", [UUID(int=0), str(UUID(int=2**128 - 1)).upper()], ids=["nil", "max"])
-def test_an_id_never_set_is_refused_before_a_call_is_stored_or_sent(tmp_path: Path, identity: UUID | str) -> None:
+def test_an_id_that_no_program_set_is_refused_before_a_call_is_stored_or_sent(
+    tmp_path: Path, identity: UUID | str
+) -> None:
     kept: list[object] = []
     calls: list[Callable[[Posd], object]] = [
         lambda client: client.charge(identity, 5),
@@ -207,7 +209,7 @@ def test_an_id_never_set_is_refused_before_a_call_is_stored_or_sent(tmp_path: Pa
 
 @pytest.mark.parametrize("identity", ["", "..", "a/b", "x" * 65, "ñ"])
 def test_an_invalid_id_of_a_print_job_is_refused(tmp_path: Path, identity: str) -> None:
-    with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="no id of a print job"):
+    with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="not the id of a print job"):
         client.print_job(identity, {})
 
 

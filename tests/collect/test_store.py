@@ -374,7 +374,7 @@ async def test_an_unusable_change_is_set_aside_with_its_reason(store: CollectorS
     ],
     ids=["long id", "NUL", "time", "amount", "an index of the operator's", "metadata"],
 )
-async def test_of_a_message_with_one_bad_change_the_other_changes_are_stored(
+async def test_the_other_changes_of_a_message_with_one_bad_change_are_stored(
     store: CollectorStore, member: str, value: Any, aside: bool
 ) -> None:
     changes: list[dict[str, Any]] = [CHANGE | {"seq": seq, "id": f"p{seq}"} for seq in range(1, 8)]

@@ -63,7 +63,7 @@ def test_check_reports_every_problem(tmp_path: Path) -> None:
     file = write(tmp_path, WRONG)
     done = posd_process("config", "check", config=file)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{file}:2: merchant.timezone 'x' is no known time zone\n" in done.stderr
+    assert f"{file}:2: merchant.timezone 'x' is not a known time zone\n" in done.stderr
     assert f"{file}:4: logging.levl is not a known key\n    did you mean level?" in done.stderr
     assert "2 problems" in done.stderr
     assert done.stderr.endswith(f"editor +2 {file}\n")

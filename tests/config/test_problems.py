@@ -57,7 +57,7 @@ WRONG = [
     ("profile.headers", 'profile.headers = "x"', "must be a table", 'write headers = {NAME = "value"}'),
     ("profile.search.path", '[profile.search]\nmethod = "GET"', "does not name the transaction", "into the path"),
     # Impossible values.
-    ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "no known time zone", "America/Guayaquil"),
+    ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "not a known time zone", "America/Guayaquil"),
     ("merchant.id", '[merchant]\nid = "a\\nb"', "control character", "one line"),
     ("local_api.directory", '[local_api]\ndirectory = ""', "is empty", "write a path"),
     ("local_api.directory", f'[local_api]\ndirectory = "/{"x" * 100}"', "socket path of 112 bytes", "shorter"),

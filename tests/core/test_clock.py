@@ -56,7 +56,7 @@ CASES = {
     "a first start does not believe a clock before the build": Case(
         ClockReading(BUILT - SECOND, 0.0), None, None, Doubt.BEFORE_BUILD
     ),
-    "the day of the build is no time before it": Case(ClockReading(BUILT, 0.0), None, None, None),
+    "the day of the build is not a time before it": Case(ClockReading(BUILT, 0.0), None, None, None),
     "a person said that the build's date is wrong": Case(
         ClockReading(BUILT - DAY, 0.0), StoredClock(BUILT - DAY, BUILT - DAY, BUILT.isoformat()), None, None
     ),
@@ -111,7 +111,7 @@ def test_a_doubt_about_the_clock_names_the_trusted_time_and_the_step(name: str, 
     assert words in rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
 
 
-def test_every_doubt_has_a_text_and_all_except_two_end_by_a_time_source() -> None:
+def test_every_doubt_has_a_text_and_a_time_source_ends_all_except_two() -> None:
     assert set(rules.WORDS) == set(Doubt)
     assert set(Doubt) - ENDED_BY_WITNESS == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
 

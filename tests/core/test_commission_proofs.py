@@ -55,10 +55,10 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
         yield WalkProofs(payments, unknown), found and not denied and none
 
 
-def test_search_is_proven_by_a_hit_and_an_empty_list_unless_it_missed_a_payment() -> None:
+def test_a_hit_and_an_empty_list_prove_the_search_unless_it_missed_a_payment() -> None:
     """A payment that was canceled before it reached the acquirer may be in no index.
 
-    A search that misses such a payment is no failure.
+    A search that misses such a payment is not a failure.
     """
     rows = list(seen_of_search())
     assert {expected for _, expected in rows} == {False, True}
@@ -100,7 +100,7 @@ def test_a_missing_proof_has_its_reason(seen: WalkProofs, part: str, code: str) 
     assert lacking(seen)[part] == code
 
 
-def test_start_and_callback_are_proven_if_each_payment_proves_them() -> None:
+def test_start_and_callback_are_proven_only_if_every_payment_proves_them() -> None:
     for one, two in product(product((False, True), repeat=2), repeat=2):
         payments = [CANCELED._replace(acknowledged=ack, called_back=back) for ack, back in (one, two)]
         found = proven(WalkProofs(payments))

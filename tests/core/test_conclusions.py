@@ -110,7 +110,7 @@ def test_the_reading_type_is_known_from_a_search_too() -> None:
     assert found(content(CARD, ACK)).apply(starting()).reading_type == "CONTACTLESS"
 
 
-def test_an_unusable_search_result_is_shown_and_prevents_not_started() -> None:
+def test_an_unusable_search_result_is_shown_and_prevents_the_conclusion_not_started() -> None:
     after = UNUSABLE.apply(in_doubt())
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "quarantined_event"})
     assert proved(after, PIECES, LATER) == after
@@ -184,7 +184,7 @@ def test_the_complete_proof_of_not_started_ends_a_doubt() -> None:
         taken_over(starting(), "only the id could be read", NOW),
     ],
 )
-def test_not_started_cannot_be_proved_after_a_report_of_the_terminal(transaction: Transaction) -> None:
+def test_after_a_report_of_the_terminal_no_proof_of_not_started_is_possible(transaction: Transaction) -> None:
     assert proved(transaction, PIECES, LATER) == transaction
 
 
@@ -232,7 +232,7 @@ def test_an_attention_raised_again_keeps_its_first_time() -> None:
     assert (second.since, second.detail != first.detail) == (first.since, True)
 
 
-def test_a_hit_of_another_merchant_is_no_answer_but_prevents_not_started() -> None:
+def test_a_hit_of_another_merchant_is_not_an_answer_but_prevents_the_conclusion_not_started() -> None:
     after = searched(in_doubt(), SearchFailed("of another merchant", 200, bears_id=True), LATER)
     assert (after.phase, after.heard) == (Phase.IN_DOUBT, True)
     assert codes(after) == {"in_doubt", "quarantined_event"}
@@ -259,7 +259,7 @@ def test_a_payment_that_a_terminal_has_reported_is_never_proved_not_started() ->
     assert proved(after, PIECES, LATER) == after
 
 
-def test_an_acknowledgement_withdraws_an_operators_decision_not_started() -> None:
+def test_an_acknowledgement_withdraws_an_operators_decision_that_nothing_started() -> None:
     closed = resolved(in_doubt(), Result.NOT_STARTED, "Ana", "nothing on the screen", None, NOW)
     after = REPLY["acknowledged"](closed)
     assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)

@@ -124,7 +124,7 @@ def test_valid_json_is_not_changed() -> None:
     assert (readable(text).body, readable(text).damaged, presentable(text)) == (text, frozenset(), text)
 
 
-def test_unreadable_json_gives_both_reasons_and_is_shown_as_an_empty_object() -> None:
+def test_json_with_two_faults_gives_both_reasons_and_is_shown_as_an_empty_object() -> None:
     with pytest.raises(ValueError, match="not UTF-8; it breaks off"):
         readable(b'{"a": "\xff"')
     assert presentable(b'{"a": "\xff"') == b"{}"

@@ -128,7 +128,7 @@ def test_an_authorized_amount_that_differs_from_the_requested_amount_is_shown(
     assert ("amount_differs" in codes(after)) is differs
 
 
-def test_a_callback_with_an_unknown_state_disproves_not_started_too() -> None:
+def test_a_callback_with_an_unknown_state_also_disproves_the_conclusion_not_started() -> None:
     for after in (apply(refused(), "TERMINAL_WARMING_UP"), quarantined(refused(), "not JSON", NOW)):
         assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
         assert {"outcome_corrected", "in_doubt"} <= codes(after)

@@ -72,7 +72,7 @@ ENTRIES = [
         Attempted(Replied(200, ACKNOWLEDGEMENT.body, complete=False)),
         "in_doubt",
         lambda was: transitions.conclude_start(
-            was, Doubtful("the terminal answered HTTP 200 with something that is no acknowledgement"), NOW
+            was, Doubtful("the terminal answered HTTP 200 with something that is not an acknowledgement"), NOW
         ),
     ),
     (Interrupted(), "interrupted", lambda was: transitions.interrupted(was, NOW)),

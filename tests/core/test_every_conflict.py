@@ -66,9 +66,7 @@ def check_conflict(state: State) -> None:
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)
-def test_a_report_of_the_terminal_replaces_a_conclusion_without_a_report(
-    path: Path, tell: Callable[[str], None]
-) -> None:
+def test_a_report_of_the_terminal_replaces_an_outcome_without_a_report(path: Path, tell: Callable[[str], None]) -> None:
     states = [found(content(*edge)) for edge in {status: (status, before) for status, before in path}.values()]
     decks = [
         *events(path, most=1),

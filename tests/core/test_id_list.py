@@ -53,10 +53,10 @@ def test_a_repeated_id_counts_once_at_its_first_place() -> None:
 @every(
     ("line", "words"),
     [
-        (b"SN-1", "'SN-1' is no id of a payment: write a UUID"),
-        (f"{ONE} {AT}".encode(), "is no id of a payment: write a UUID"),
-        (f" {ONE}".encode(), "is no id of a payment"),
-        (b"\x1b[2J", r"'\u001b[2J' is no id"),
+        (b"SN-1", "'SN-1' is not the id of a payment: write a UUID"),
+        (f"{ONE} {AT}".encode(), "is not the id of a payment: write a UUID"),
+        (f" {ONE}".encode(), "is not the id of a payment"),
+        (b"\x1b[2J", r"'\u001b[2J' is not the id"),
         (f"\ufeff{ONE}".encode(), r"\ufeff"),
         (f"{ONE}\tyesterday".encode(), "'yesterday' is not a time: write it as 2026-11-20T10:42:03.120Z"),
         (f"{ONE}\t2026-11-20".encode(), "is not a time"),

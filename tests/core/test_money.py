@@ -29,7 +29,7 @@ REFUSED = """
 
 
 @every("written", [*REFUSED.split(), '" 1"'])
-def test_a_value_that_is_no_amount_is_refused_with_a_reason(written: str) -> None:
+def test_a_value_that_is_not_an_amount_is_refused_with_a_reason(written: str) -> None:
     with pytest.raises(ValueError, match="must"):
         parse_money(DECODER.decode(written.encode()))
 

@@ -179,7 +179,7 @@ def person(result: Result) -> Input:
     return Input("", lambda transaction: resolved(transaction, result, "Ana", "slip", None, NOW))
 
 
-def test_an_operator_can_resolve_a_payment_after_not_started_was_disproved() -> None:
+def test_an_operator_can_resolve_a_payment_after_the_conclusion_not_started_was_disproved() -> None:
     disproved = after(Input("", reply(StartRefused(409, ""))), event(content(ACK)))
     transaction = after(person(Result.APPROVED), start=disproved)
     assert there(transaction.outcome).supersedes == disproved.withdrawn

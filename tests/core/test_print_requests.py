@@ -128,7 +128,7 @@ def test_a_faulty_field_counts_as_different() -> None:
         "a~1b",
         "terminal",
     ]
-    assert differing_fields(job(), request, (RequestFault("", "is no object"),)) == ["body"]
+    assert differing_fields(job(), request, (RequestFault("", "is not an object"),)) == ["body"]
 
 
 def test_the_request_to_the_terminal_is_exact() -> None:

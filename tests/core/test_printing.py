@@ -89,7 +89,7 @@ def test_each_judgement_has_its_effect_on_a_job(
 
 @pytest.mark.parametrize("judgement", [StartRefused(500, ""), NotSent("no way")], ids=["refused", "unsent"])
 def test_a_refusal_after_a_callback_is_not_an_end(judgement: model.Judgement) -> None:
-    unusable = model.quarantined(starting(), "it is no JSON", NOW)
+    unusable = model.quarantined(starting(), "it is not JSON", NOW)
     job = model.conclude(unusable, judgement, LATER)
     assert (job.phase, job.decided_by, codes(job)) == ("in_doubt", None, {"in_doubt", "quarantined_event"})
     running = model.take(starting(), JobReport("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)

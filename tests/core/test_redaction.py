@@ -66,7 +66,7 @@ FORMS = st.one_of(st.lists(st.sampled_from(forms), min_size=1, max_size=8) for f
     "",
 )
 @given(st.sampled_from(Channel), st.lists(FORMS, min_size=1, max_size=3), st.text(), st.text())
-def test_a_callback_path_is_found_for_any_form_of_each_character(
+def test_a_callback_path_is_found_in_any_encoding_of_its_characters(
     channel: Channel, levels: list[list[Callable[[str], str]]], before: str, after: str
 ) -> None:
     """Each level encodes the text of the previous level, and `Redactor` has no callback key.
@@ -98,7 +98,7 @@ def test_a_token_is_removed_even_if_the_outermost_encoding_hides_a_backslash() -
 def test_without_a_key_even_a_partial_token_is_removed_from_a_url() -> None:
     url = ids.path(Channel.TRANSACTION, IDENTITY, ids.token(KEY, Channel.TRANSACTION, IDENTITY))
     for text in (url, url[:-9], ECHOES["percent"](url)[:-9]):
-        assert undone(Redactor().text(f"{text} is no address")) == url[:-43] + f"{REDACTED} is no address"
+        assert undone(Redactor().text(f"{text} is not an address")) == url[:-43] + f"{REDACTED} is not an address"
     cut, left = (part.replace("w", "\\u0077") for part in (url[:-9], url[:-43]))
     assert Redactor().text(cut) == left + REDACTED
 

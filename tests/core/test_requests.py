@@ -247,7 +247,7 @@ def test_a_repeated_call_is_compared_by_value(document: dict[str, object], field
     ],
     ids=str,
 )
-def test_a_reference_that_posd_looked_up_is_no_difference(changes: dict[str, object], fields: list[str]) -> None:
+def test_a_reference_that_posd_looked_up_is_not_a_difference(changes: dict[str, object], fields: list[str]) -> None:
     call = {"type": "capture", "amount": AMOUNT, "original": IDENTITY}
     known = msgspec.structs.replace(recorded(call), transaction_reference=REFERENCE)
     request, wrong = read_start(json.dumps(call | changes).encode())

@@ -103,7 +103,7 @@ def test_the_reply_about_a_removed_payment_cannot_be_mistaken_for_not_charged(re
 
 
 @pytest.mark.parametrize(("status", "words"), [("COMPLETED", "ended COMPLETED"), (None, "without being accepted")])
-def test_a_removed_print_job_still_has_its_end(status: str | None, words: str) -> None:
+def test_a_removed_print_job_still_has_its_result(status: str | None, words: str) -> None:
     problem = PrunedJob("p", "SN-1", status, "2026-11-20").refusal()
     assert problem.code == "pruned"
     assert problem.extra == {"print_status": status, "terminal": "SN-1", "ended_on": "2026-11-20"}

@@ -33,7 +33,7 @@ def read(text: str | bytes, pointer: str = "", status: int = 200) -> SearchHit |
 
 
 @pytest.mark.parametrize("text", ["[]", f"[{OURS}]"])
-def test_a_cut_reply_is_no_answer(text: str) -> None:
+def test_a_cut_reply_is_not_an_answer(text: str) -> None:
     answer = read_reply(Replied(200, text.encode(), complete=False), "", IDENTITY)
     assert answer == SearchFailed("the reply is too long to be read", 200)
 
@@ -76,7 +76,7 @@ def test_a_reply_of_an_unknown_form_is_described() -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_a_reply_without_the_payment_is_no_hit_and_means_none_only_if_empty(document: object) -> None:
+def test_a_reply_without_the_payment_is_not_a_hit_and_means_none_only_if_it_is_empty(document: object) -> None:
     answer = read(json.dumps(document))
     assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 
@@ -99,7 +99,7 @@ def test_the_element_of_an_outcome_is_found_again_verbatim() -> None:
     assert final_element(answers, "another") is None
 
 
-def test_a_reply_of_too_many_elements_is_no_answer() -> None:
+def test_a_reply_of_too_many_elements_is_not_an_answer() -> None:
     reply = Replied(200, b"[" + b",".join([b"{}"] * (MAX_ELEMENTS + 1)) + b"]")
     answer = read_reply(reply, "", IDENTITY)
     assert isinstance(answer, SearchFailed)

@@ -81,7 +81,7 @@ def test_one_changed_bit_makes_a_signature_invalid(case: Mapping[str, Any]) -> N
 
 
 @every("case", CASES, ids=IDS)
-def test_a_header_that_is_missing_or_wrong_or_too_long_is_no_signature(case: Mapping[str, Any]) -> None:
+def test_a_header_that_is_missing_or_wrong_or_too_long_is_not_a_signature(case: Mapping[str, Any]) -> None:
     secret, body, signature, identity = inputs(case)
     verifier = Verifier(case["id"], secret)
     for headers in ([], [(b"x-signature", signature)], [(b"signature ", signature)]):

@@ -59,7 +59,9 @@ def parse(text: str) -> Cell:
     row, _, scenario = text.rpartition(",")
     cell = Cell(tuple(row.split("+")), scenario)
     if scenario not in SCENARIOS or not POINTS.issuperset(cell.points):
-        raise ValueError(f"{text} is no cell. Points: {', '.join(sorted(POINTS))}. Scenarios: {', '.join(SCENARIOS)}.")
+        raise ValueError(
+            f"{text} is not a cell; points: {', '.join(sorted(POINTS))}; scenarios: {', '.join(SCENARIOS)}"
+        )
     return cell
 
 

@@ -102,7 +102,7 @@ async def test_a_function_seen_working_counts_as_confirmed_until_the_profile_cha
     }
     assert (await posd.outcome(payment.identity))["result"] == "not_started"
 
-    # The commission survives a restart, and does not count for another profile. `confirmed` alone is no change of the
+    # The commission survives a restart, and does not count for another profile. `confirmed` alone does not change the
     # profile.
     before = await shown(posd, serial)
     assert before == (answered["commissioned"], None)

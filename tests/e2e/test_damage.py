@@ -62,7 +62,7 @@ def put(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
 
 #: Damaged part -> the damage, and the text of the attention.
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "a byte of a name is no UTF-8": (put(b"Banco", b"B\xe1nco"), "raw_response.card_data.bank"),
+    "a byte of a name is not UTF-8": (put(b"Banco", b"B\xe1nco"), "raw_response.card_data.bank"),
     "NaN": (put(b"11.2,", b"NaN,"), "raw_response.authorized_amount"),
     "no client_transaction_id": (without("client_transaction_id"), "client_transaction_id"),
     "a byte order mark": (lambda body: b"\xef\xbb\xbf" + body, "text around the document"),

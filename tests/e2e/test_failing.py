@@ -80,7 +80,7 @@ async def test_a_socket_that_was_removed_before_posd_ran_makes_health_failing(po
             assert (health["status"], health["checks"]["local_api"]["status"]) == ("failing", "failing")
 
 
-async def test_the_log_reports_impossible_payments_even_without_a_call(posd: Daemon) -> None:
+async def test_the_log_says_that_payments_are_impossible_even_if_no_client_calls(posd: Daemon) -> None:
     async with living(posd):
         remove(posd.till_socket)
         assert str(posd.till_socket) in (await posd.log_line("posd.failing"))["error"]

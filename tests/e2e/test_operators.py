@@ -231,7 +231,7 @@ async def test_a_person_acknowledges_an_attention(shop: Shop, code: str) -> None
     assert (payment.identity in still) == bool(attention(reply.json))
 
 
-async def test_no_slip_is_recorded_for_an_id_that_no_restore_lost(shop: Shop) -> None:
+async def test_a_slip_is_recorded_only_for_an_id_that_a_restore_may_have_lost(shop: Shop) -> None:
     payment = shop.payment()
     slip = BY_ANA | {"result": "approved", "terminal": payment.serial, "amount": {"subtotal_iva0": "11.20"}}
     reply = await payment.post("resolve", slip, admin=True)

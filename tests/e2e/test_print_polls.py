@@ -129,7 +129,7 @@ async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[as
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_job_that_waits_at_a_stop_is_not_sent(printer: Printer, end: signal.Signals) -> None:
+async def test_a_job_that_waits_when_posd_stops_is_never_sent(printer: Printer, end: signal.Signals) -> None:
     first, behind, calls = await in_line(printer, 5)
     await printer.daemon.stop(end)
     await asyncio.gather(*calls, return_exceptions=True)

@@ -128,7 +128,7 @@ async def test_a_terminal_outside_the_fleet_that_runs_a_payment_gets_no_second_p
     document = await payment.get()
     assert (document["phase"], document["outcome"]) == ("active", None)
     (said,) = (item["detail"] for item in document["attention"] if item["code"] == "serial_mismatch")
-    how = "SN-FOREIGN, another device, has it (an event of it arrived from there)"
+    how = "SN-FOREIGN, another device, has the payment (an event of it arrived from there)"
     assert said == f"terminal {payment.serial} was asked, but {how}"
     assert (await payment.post("abort")).json["code"] == "not_abortable"
     await payment.post("release", {"operator": "Ana", "note": "it runs elsewhere"})

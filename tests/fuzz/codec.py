@@ -95,8 +95,8 @@ TRANSACTIONS = transactions()
 
 def check_event(case: Case) -> None:
     """Check the reading of an event. posd always reads the event in the same way, or refuses the event with a reason.
-    The event's state and payment have one value. No event changes a transaction that the terminal has ended. posd
-    recognizes an exact repeat, and reads back the recorded outcome with every digit.
+    The state and the payment of an event each have only one value. No event changes a transaction that the terminal has
+    ended. posd recognizes an exact repeat, and reads back the recorded outcome with every digit.
     """
     refused_alone(ValueError, decode, case.body)
     event: TransactionEvent | None = refused_alone(NotAnEvent, read_event, case.body)

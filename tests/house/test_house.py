@@ -40,7 +40,7 @@ MAY = {
 #: Folders and files that are not part of the daemon.
 OTHERS = ("posd.cli", "posd.client", "posd.collect", "posd.relay", "posd.simulator", "posd.sandbox", "posd.testing")
 
-#: Words that must not begin the docstring of a function. Such a word is no verb of programming, or is not in the
+#: Words that must not begin the docstring of a function. Such a word is not a verb of programming, or is not in the
 #: imperative.
 NO_VERBS = frozenset(
     (

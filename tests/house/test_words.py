@@ -86,7 +86,7 @@ SAYS_ALL = {code for code, row in read(Language.ES)["problem"].items() if row.ge
 
 
 def sentences(node: ast.expr | None, module: ModuleType, local: Mapping[str, Sequence[ast.expr]]) -> Sequence[str]:
-    """Return the sentences of an expression, with a number for each value that is no text of its module or function."""
+    """Return the sentences of an expression, with a number for each value that its module does not state as text."""
     match node:
         case ast.Constant(value=str(text)):
             return [text]

@@ -210,7 +210,7 @@ def test_log_lines_are_found_in_the_source() -> None:
     ]
 
 
-def test_a_line_about_payments_and_print_jobs_is_found_once_for_each() -> None:
+def test_a_line_shared_by_payments_and_print_jobs_is_found_for_each_kind() -> None:
     assert list(lines('log.info(f"{kind.word}.sent", **self.kind.named(identity), terminal=t)', "x.py")) == [
         Line("x.py:1", "payment.sent", frozenset({"info"}), frozenset({"transaction", "terminal"}), open=False),
         Line("x.py:1", "print.sent", frozenset({"info"}), frozenset({"print_job", "terminal"}), open=False),

@@ -96,7 +96,7 @@ def test_a_pipe_that_another_process_made_non_blocking_loses_nothing() -> None:
         assert writer.drain(60)
 
 
-def test_lines_for_a_closed_reader_are_counted_without_a_fault() -> None:
+def test_lines_for_a_closed_reader_are_counted_and_cause_no_fault() -> None:
     read, write = os.pipe()
     os.close(read)
     writer, told = writer_to(write)

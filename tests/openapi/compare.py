@@ -105,8 +105,8 @@ class Comparison:
         return self._found[names]
 
     def _within(self, at: str, small: Schema, large: Schema, told: bool) -> Iterator[str]:
-        """Yield the reasons for which a value of one schema is no value of another. In a response the new schema must
-        be within the old one, in a request the old schema within the new one.
+        """Yield the reasons why a value of one schema is not a value of another. In a response the new schema must be
+        within the old one, in a request the old schema within the new one.
         """
         kinds = small.get("type"), large.get("type")
         if kinds[1] not in (None, kinds[0]) and kinds != ("integer", "number"):

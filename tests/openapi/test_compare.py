@@ -130,7 +130,7 @@ def faults(change: Change) -> list[str]:
 
 @pytest.mark.slow
 @every("name", ALLOWED)
-def test_permitted_additions_are_no_breaks(name: str) -> None:
+def test_permitted_additions_are_not_breaks(name: str) -> None:
     assert faults(ALLOWED[name]) == []
 
 

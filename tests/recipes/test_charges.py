@@ -176,7 +176,7 @@ async def test_a_payment_refused_as_busy_leaves_nothing_open(counter: Counter, n
 
 
 @in_each_language
-async def test_a_contradicting_final_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
+async def test_a_payment_with_a_contradicting_final_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
     async with counter.recipe(name, CANCELED_AT_THE_ACQUIRER) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()

@@ -73,10 +73,10 @@ def test_the_server_syncs_each_message_if_its_version_can(version: str, synced: 
 
 
 WRONG = {
-    "a lane of one part": (("quito-1",), "'quito-1' is no lane: write MERCHANT.LANE"),
-    "of three": (("m1.a.b",), "'m1.a.b' is no lane"),
-    "a wildcard": (("m1.*",), "'m1.*' is no lane"),
-    "what ends the string": (('m1.a" }',), "is no lane"),
+    "a lane of one part": (("quito-1",), "'quito-1' is not a lane: write MERCHANT.LANE"),
+    "of three": (("m1.a.b",), "'m1.a.b' is not a lane"),
+    "a wildcard": (("m1.*",), "'m1.*' is not a lane"),
+    "what ends the string": (('m1.a" }',), "is not a lane"),
     "too long a name": ((f"m1.{65 * 'a'}",), "at most 64"),
     "a lane that is not there": (("--remove", "m1.x"), "cannot remove m1.x: not among the 1 lanes"),
     "another scheme": (("--server", "nats://x:4222"), "'nats://x:4222' is not of the form tls://HOST:PORT"),

@@ -30,7 +30,7 @@ def read(text: str) -> dict[str, Family]:
     """Parse an exposition. Raise AssertionError if any part is wrong."""
     families: dict[str, Family] = {}
     left = BLOCK.sub("", text)
-    assert not left, f"this is no metric with HELP, TYPE and samples: {left!r}"
+    assert not left, f"this is not a metric with HELP, TYPE and samples: {left!r}"
     for name, told, kind, lines in BLOCK.findall(text):
         assert name not in families, f"{name} appears twice"
         family = families[name] = Family(kind, told)

@@ -107,7 +107,7 @@ async def call(
 
 @dataclass
 class Message:
-    """One server-sent event. `json` is the data with exact decimals. An id that is no number is returned as text."""
+    """One server-sent event. `json` is the data with exact decimals. An id that is not a number is returned as text."""
 
     id: int | str | None
     event: str

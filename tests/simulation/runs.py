@@ -186,7 +186,7 @@ def hunt(name: str, payments: int) -> tuple[Job | None, int, str]:
 
 
 def row(name: str, job: Job | None, payments: int, failure: str) -> str:
-    """Return a finding as a row of a table of Markdown, with a short failure without ids."""
+    """Return a finding as a row of a Markdown table. The text of the failure is cut, and has no ids."""
     said = _ID.sub("ID", failure).replace("|", "\\|")
     said = said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
     seed = "-" if job is None else job.seed

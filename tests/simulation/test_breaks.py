@@ -40,7 +40,7 @@ def test_each_deliberate_fault_still_fits_the_product() -> None:
             pass
 
 
-def test_a_run_finds_a_deliberate_fault_and_tells_the_first_failed_check() -> None:
+def test_a_run_finds_a_deliberate_fault_and_names_the_first_failed_check() -> None:
     """The runs have their own process, because a run that ends early leaves garbage. Only the last check of a run finds
     the second fault.
     """

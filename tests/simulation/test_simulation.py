@@ -104,7 +104,7 @@ def test_another_python_gives_the_same_digests(python: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_failure_names_its_seed_and_is_shrunk_and_told_as_a_story(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_names_its_seed_and_is_shrunk_and_described_step_by_step(capsys: pytest.CaptureFixture[str]) -> None:
     code = command.main(["--replay", "3", "--size", "30", "--break", "answer-before-commit"])
     said = capsys.readouterr().out
     assert code == 1

@@ -446,9 +446,10 @@ class Kind:
         self.often, self.effects, self.play = often, frozenset(effects.split()), partial(play, **options)
 
 
-#: Effects of faults. During a fault that `stops` posd, or that `stops-one` way to a terminal, nothing counts as late.
-#: During and soon after a fault that `disturbs`, a terminal may not reply at its address. During a fault that makes
-#: posd `unwell`, posd may fail to complete every start in time at a stop. A fault that `holds` delays bytes.
+#: Kinds of faults, with their effects. `stops`: posd, or each way to a terminal, does not work. `stops-one`: one way to
+#: a terminal does not work. During these two, nothing counts as late. `disturbs`: during the fault and soon afterwards,
+#: a terminal may not reply at its address. `unwell`: at a stop, posd may not complete every start in time. `holds`: the
+#: fault delays bytes.
 KINDS: Final[Mapping[str, Kind]] = {
     "kill": Kind(1.0, "stops", crash, power=False),
     "kill-at-operation": Kind(2.0, "stops", kill_at_operation, power=False),

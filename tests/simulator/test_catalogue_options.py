@@ -42,7 +42,7 @@ def test_the_list_in_a_pipe_has_a_line_for_each_scenario() -> None:
         (["--serial", "A", "--serial", "A"], "twice"),
         (["--serial", "A", "--terminals", "2"], "--terminals"),
         (["--terminals", "0"], "--terminals"),
-        (["--scenario", "lost-acknowledgment"], "lost-acknowledgement may be meant"),
+        (["--scenario", "lost-acknowledgment"], "did you mean lost-acknowledgement?"),
         (["--scenario", "x"], "--list"),
         (["--virtual"], "--control"),
         (["--scenario", "certificate-expired"], "--http"),

@@ -101,7 +101,7 @@ REFUSALS: list[tuple[str, Any, int, dict[str, Any]]] = [
 ]
 
 
-async def test_the_newer_edition_refuses_with_a_link_failure(calling: Calling) -> None:
+async def test_a_refusal_of_the_newer_edition_has_the_form_of_its_documents(calling: Calling) -> None:
     async with calling(edition="2026") as caller:
         answers = [(await caller.call(way, body), row) for row in REFUSALS for way, body in [row[:2]]]
         waiting = await caller.call("POST /async/charge", request(metadata={"scenario": "by-hand"}))

@@ -51,6 +51,6 @@ async def test_an_unusable_file_is_an_error_at_the_start(
 def test_a_file_that_is_not_a_ledger_is_refused_and_not_changed(tmp_path: Path) -> None:
     path, content = tmp_path / "notes", "first\nlast line without an end"
     path.write_text(content)
-    with pytest.raises(SettingsError, match=r"notes is no ledger.*--ledger"):
+    with pytest.raises(SettingsError, match=r"notes is not a ledger.*--ledger"):
         Ledger(path)
     assert path.read_text() == content

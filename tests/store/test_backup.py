@@ -272,8 +272,8 @@ def bad_targets(home: Path) -> Iterator[tuple[Path, str]]:
     yield home / "nowhere" / "b.db", "make it first"
     yield home / "text" / "b.db", "make it first"
     yield home / "state", "is a directory"
-    yield home / "text", "no backup of posd"
-    yield home / "empty", "no backup of posd"
+    yield home / "text", "not a backup of posd"
+    yield home / "empty", "not a backup of posd"
     yield home / "state" / "posd.db", "is the database itself"
     yield home / "state" / "posd.db-wal", "posd's own"
     yield home / "link.db", "is the database itself"
@@ -301,7 +301,7 @@ def test_the_check_of_a_backup_target_writes_no_file(database: Path, tmp_path: P
     (folder / "of_a_posd.db").write_bytes(database.read_bytes())
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in before:
-        with pytest.raises(BadTarget, match="no backup of posd"):
+        with pytest.raises(BadTarget, match="not a backup of posd"):
             write(database, folder / name)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     rotated = backup.write_into(database, folder, 3, KEYS, NOON + timedelta(days=1), lambda: False)

@@ -116,7 +116,7 @@ def test_placing_an_operation_costs_the_same_for_any_length_of_its_chain(
         assert min(took) < LONGEST
 
 
-def test_another_payment_of_a_sale_with_many_payments_requires_additional(tmp_path: Path) -> None:
+def test_another_payment_of_a_sale_with_many_payments_requires_the_member_additional(tmp_path: Path) -> None:
     def declined(filled: Filled, count: int) -> None:
         filled.pay(2, ["CARD_PRESENTED", "APPROVAL_REQUESTED", "DECLINED"], sale="t")
         filled.again(2, count)

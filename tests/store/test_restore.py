@@ -539,8 +539,8 @@ def test_a_file_that_is_not_a_backup_is_refused(backed_up: State) -> None:
     other = backed_up.directory / "other.db"
     with closing(sqlite3.connect(other)) as db:
         db.execute("CREATE TABLE t (a)")
-    assert "no backup of posd" in refused(backed_up, text)
-    assert "no database of posd" in refused(backed_up, other)
+    assert "not a backup of posd" in refused(backed_up, text)
+    assert "not a database of posd" in refused(backed_up, other)
     assert "there is no file" in refused(backed_up, backed_up.directory / "nowhere")
     assert "there is no file" in refused(backed_up, backed_up.directory)
     assert "is the database itself" in refused(backed_up, backed_up.database)
@@ -642,7 +642,7 @@ def test_the_period_of_missing_records_has_no_end_if_a_known_start_is_later_than
         assert missing.until == ("2032-01-01T00:00:00.000Z" if at > iso(NOON) else iso(NOON))
 
 
-def test_a_list_alone_creates_the_database_of_a_new_machine(state: State) -> None:
+def test_a_list_of_ids_alone_creates_the_database_of_a_new_machine(state: State) -> None:
     mark = state.restore(None, listed(77), listed(78), without=True).mark
     assert (mark.old, mark.ids, mark.ids_taken_over) == (OldFile.MISSING, 2, 2)
     assert_sound(state.database)
@@ -651,7 +651,7 @@ def test_a_list_alone_creates_the_database_of_a_new_machine(state: State) -> Non
         assert marks.unseen_restores(db) == [mark]
 
 
-def test_a_backup_restores_what_a_payment_from_the_list_lacks(state: State) -> None:
+def test_a_backup_completes_a_payment_that_came_from_a_list_of_ids(state: State) -> None:
     """The disk was lost, and a list was restored. The operator then finds a backup."""
     with filling(state.database) as filled:
         filled.pay(1)

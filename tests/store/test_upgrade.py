@@ -172,7 +172,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_changed(tmp_path: Path) -> Non
     assert path.read_bytes() == before
 
 
-def test_data_that_an_earlier_version_did_not_store_is_no_difference() -> None:
+def test_data_that_an_earlier_version_did_not_store_is_not_a_difference() -> None:
     """An earlier version did not store the tip of an approval, or posd's own text of a refusal.
 
     A different result counts as a difference.

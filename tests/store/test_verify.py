@@ -106,7 +106,7 @@ WRONG = {
         "declined",
     ),
     "a trail that is none": (["UPDATE transactions SET trail = '{' WHERE rowid = 1"], {"unreadable": 1}, name(0)),
-    "an amount that is no text": (
+    "an amount that is not text": (
         ["UPDATE transactions SET amount = x'ff' WHERE rowid = 1"],
         {"unreadable": 1},
         name(0),
@@ -190,7 +190,7 @@ def unusable() -> dict[str, tuple[Callable[[Path], object], str]]:
         "garbage": (lambda path: path.write_bytes(b"garbage" * 999), "posd restore"),
         "no header": (lambda path: path.write_bytes(bytes(100) + path.read_bytes()[100:]), "posd restore"),
         "truncated": (lambda path: os.truncate(path, 9000), "posd restore"),
-        "another's": (anothers, "no database of posd"),
+        "another's": (anothers, "not a database of posd"),
         "newer": (newer, "a newer posd has used it"),
     }
 

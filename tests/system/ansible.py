@@ -57,7 +57,7 @@ def run(report: Report, scratch: Path) -> None:
             machine.write("/root/play.yml", play.replace('"UTC"', '"Nowhere"'))
             refused = _play(machine)
             assert refused.returncode != 0
-            assert "is no known time zone" in refused.stdout
+            assert "is not a known time zone" in refused.stdout
             assert machine.out("cat", shop.CONFIG) == kept
 
 

@@ -39,7 +39,7 @@ async def device(terminal: ScriptedTerminal, authentication: Authentication) -> 
 
 
 def raises(_request: OutgoingRequest) -> OutgoingRequest:
-    raise ValueError(f"{SECRET} is no key")
+    raise ValueError(f"{SECRET} is not a key")
 
 
 def adds(**values: str) -> Authentication:

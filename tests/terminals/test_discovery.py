@@ -161,7 +161,7 @@ async def test_endless_announcements_do_not_accumulate(home: Path, network: Asyn
 async def test_the_systems_cas_verify_a_discovered_terminal_only_if_the_configuration_says_so(
     home: Path, network: AsyncZeroconf
 ) -> None:
-    """A certificate of a public CA is no proof, because anyone can get such a certificate.
+    """A certificate of a public CA proves nothing, because anyone can get such a certificate.
 
     A certificate of a public CA still verifies a configured address.
     """

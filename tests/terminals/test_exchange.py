@@ -171,7 +171,7 @@ def test_at_most_the_limit_of_a_long_body_is_stored(head: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", OK + b"content-length: 2\r\n"], ids=["nothing", "line", "head"])
-def test_an_incomplete_head_is_no_response(raw: bytes) -> None:
+def test_an_incomplete_head_is_not_a_response(raw: bytes) -> None:
     with pytest.raises(CallFailed, match="it closed the connection without an answer"):
         read(*filter(None, [raw]))
 
@@ -179,7 +179,7 @@ def test_an_incomplete_head_is_no_response(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw", [OK + b"content-length: 3\r\n\r\n{}", CHUNKED + b"2\r\n{}\r\n"], ids=["length", "chunks"]
 )
-def test_an_incomplete_body_is_no_response(raw: bytes) -> None:
+def test_an_incomplete_body_is_not_a_response(raw: bytes) -> None:
     with pytest.raises(CallFailed, match="it closed the connection in the middle of its answer"):
         read(raw)
 

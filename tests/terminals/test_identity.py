@@ -381,7 +381,7 @@ async def test_another_terminal_that_is_announced_at_a_configured_address_is_sen
         await paid(posd, right, serial)
 
 
-async def test_an_announcement_at_another_address_or_with_proof_blocks_nothing(
+async def test_the_terminals_announcement_or_the_end_of_the_other_one_ends_a_conflict(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     """The conflict ends when the other announcement is withdrawn.

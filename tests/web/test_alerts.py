@@ -53,7 +53,7 @@ def test_only_tls_alerts_about_the_certificate_count(reason: str, alert: str | N
     assert refusal(error_of(reason)) == alert
 
 
-def test_an_error_that_is_no_certificate_alert_is_no_refusal() -> None:
+def test_an_error_without_an_alert_is_not_a_refusal() -> None:
     assert [refusal(error) for error in (None, OSError("x"), ssl.SSLError(1, "no reason"))] == [None] * 3
 
 
@@ -108,7 +108,7 @@ def test_a_terminal_is_named_and_a_stranger_is_not(clock: Clock) -> None:
     assert "10.0.0.9" not in words
 
 
-def test_a_check_by_this_machine_itself_is_no_refusal(clock: Clock) -> None:
+def test_a_check_by_this_machine_itself_is_not_a_refusal(clock: Clock) -> None:
     distrust = CertificateRefusals(clock.now, {"10.0.0.1"}.__contains__)
     assert distrust.told("::ffff:10.0.0.1", error_of("TLSV1_ALERT_UNKNOWN_CA"))
     assert distrust.recent() == {}

@@ -123,7 +123,7 @@ async def test_a_corrected_fault_is_no_longer_reported(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("renewable", [True, False], ids=["own", "the shop's"])
-async def test_posd_starts_with_an_ended_certificate_and_the_health_check_shows_the_end(
+async def test_posd_starts_with_an_expired_certificate_and_the_health_check_says_so(
     tmp_path: Path, days: float, state: str, words: str, renewable: bool
 ) -> None:
     made = own(tmp_path)

@@ -548,7 +548,7 @@ async def test_a_stopping_posd_answers_a_request_in_progress(house: House, clien
     idle.writer.close()
 
 
-async def test_a_connection_lost_while_it_is_ended_as_idle_causes_no_fault(house: House, client: Client) -> None:
+async def test_a_connection_lost_while_posd_ends_it_causes_no_fault(house: House, client: Client) -> None:
     idle = await served(house)
     (transport,) = house.listener._connections.values()
     assert transport is not None
@@ -606,7 +606,7 @@ ENDS: dict[str, bytes] = {
     "half a head": head("/")[:-5],
     "a request": request("/"),
     "half a body": request("/", b"abc")[:-1],
-    "what is no request": b"nonsense\r\n\r\n",
+    "what is not a request": b"nonsense\r\n\r\n",
     "requests": request("/") * 3,
     "an upgrade": head("/", "connection: upgrade", "upgrade: h2c"),
     "a stream": request("/stream"),

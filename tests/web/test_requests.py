@@ -90,7 +90,7 @@ TABLE: dict[str, tuple[bytes, list[object]]] = {
     "CONNECT": (head(line="CONNECT posd:1 HTTP/1.1") + GET, [501]),
     "an unknown method": (head(line="PAY / HTTP/1.1"), [400]),
     "a method in small letters": (head(line="get / HTTP/1.1"), [400]),
-    "a target with a byte that is no letter": (head(line="GET /\xe9 HTTP/1.1"), [400]),
+    "a target with a byte that is not a letter": (head(line="GET /\xe9 HTTP/1.1"), [400]),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", [400]),
     "two hosts": (head("host: a", "host: b"), [400]),
     "two hosts in HTTP/1.0": (head("host: a", "host: b", line="GET / HTTP/1.0"), [400]),
@@ -117,7 +117,7 @@ TABLE: dict[str, tuple[bytes, list[object]]] = {
     "a header that ends with a line feed": (b"GET / HTTP/1.1\r\nhost: posd\n\r\n", [400]),
     "a header with a carriage return": (head("x: a\ry: b"), [400]),
     "a header with a zero": (head("x: a\0b"), [400]),
-    "a header with a byte that is no letter": (head("x: \xe9"), ["/", "end"]),
+    "a header with a byte that is not a letter": (head("x: \xe9"), ["/", "end"]),
     "a header on two lines": (head("x: a\r\n b"), [400]),
     "a first header that goes on": (b"GET / HTTP/1.1\r\n host: posd\r\n\r\n", [400]),
     "a space before the colon": (head("x : y"), [400]),
@@ -379,7 +379,7 @@ def h11_meanings(data: bytes) -> list[Meaning]:
                 connection.send(h11.Response(status_code=204, headers=[]))
                 connection.send(h11.EndOfMessage())
                 connection.start_next_cycle()
-    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # these bytes are no request, so the connection must end
+    except (h11.RemoteProtocolError, h11.LocalProtocolError):  # not a request, so the connection must end
         pass
     return made
 

@@ -110,7 +110,7 @@ def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tu
     """Parse the arguments [ORIGINAL] [AMOUNT]. Exactly one of ORIGINAL and --reference is needed.
 
     ORIGINAL may be the first characters of an id, which are not resolved here. Raise UsageError if ORIGINAL and
-    --reference are both given or both missing. Raise BadParameter for a word that is no amount.
+    --reference are both given or both missing. Raise BadParameter for a word that is not an amount.
     """
     first = words[0] if words else ""
     # A word that can be an amount is not read as a short id. Otherwise a refund without ORIGINAL could find a payment
@@ -129,7 +129,7 @@ def _is_sum(text: str) -> bool:
 
 
 def whole_uuid(text: str) -> str | None:
-    """Return a UUID in the API's form, or None if the text is no whole UUID."""
+    """Return a UUID in the API's form, or None if the text is not a whole UUID."""
     try:
         return str(uuid.UUID(text))
     except ValueError:

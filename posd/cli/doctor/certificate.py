@@ -176,7 +176,7 @@ def _distrust(shop: DoctorContext) -> Findings:
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])
         given = {
-            "who": say("doctor", "as_terminal", serial=serial) if serial else "a device that is no terminal of ours",
+            "who": say("doctor", "as_terminal", serial=serial) if serial else "a device that is not a terminal of ours",
             "often": "once" if item["count"] == 1 else say("doctor", "times", count=item["count"]),
             "last": times.moment(item["last_at"], date=True),
             "todo": WORDS.get(item["alert"], WORDS["unknown_ca"]),

@@ -69,7 +69,7 @@ class Service:
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 
     def credential(self, name: str) -> str | None:
-        """Return the source of a credential: its file, or "" if it is no file.
+        """Return the source of a credential: its file, or "" if it is not a file.
 
         None: the unit does not pass that credential.
         """

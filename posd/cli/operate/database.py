@@ -118,7 +118,7 @@ def _receive(api: Api, output: Output, file: Path) -> None:
 
 
 def _refuse_other(file: Path) -> None:
-    """Raise UsageError if a target exists and is no backup, or is one of posd's own files."""
+    """Raise UsageError if a target exists and is not a backup, or is one of posd's own files."""
     refuse_own_file(file)
     try:
         with acting_as_owner(file):
@@ -378,7 +378,7 @@ def _changes(difference: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def changes(field: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:
-    """Yield (field, before, after) for a field, or for each different member of two objects. A dash is no value."""
+    """Yield (field, before, after) for a field, or for each different member of two objects. A dash is not a value."""
     if isinstance(before, Mapping | None) and isinstance(after, Mapping | None) and (before or after):
         one, other = before or {}, after or {}
         for name in dict.fromkeys((*one, *other)):

@@ -296,7 +296,7 @@ def resolve(
 @click.command()
 @click.argument("identity", metavar="ID", shell_complete=payments("attention=true", jobs="attention=true"))
 @click.argument("code", shell_complete=attention_codes)
-@click.option("--print-job", is_flag=True, hidden=True)  # old: `find` now asks posd whose id it is
+@click.option("--print-job", is_flag=True, hidden=True)  # old option: `find` asks posd which kind of id it is
 @signed
 @json_option
 @click.pass_context

@@ -31,7 +31,7 @@ from posd.config import examine
 NOTE = "seen working by posd terminals commission"
 #: Time-outs in seconds: of a start, of a payment that is canceled, of one with a card (also of a void), of a page.
 START_SECONDS, CANCEL_SECONDS, CARD_SECONDS, PRINT_SECONDS = 60.0, 90.0, 300.0, 60.0
-#: Seconds before each search for an ended payment. It is repeated because the terminal's index may be late.
+#: Seconds before each search for an ended payment. The search is repeated because the terminal's index may be late.
 SEARCH_PAUSES = (0.0, 2.0, 5.0)
 #: Parts of the test without which posd cannot conclude anything about a payment in doubt.
 NEEDED = ("start", "callback", "abort", "search")

@@ -417,7 +417,7 @@ async def test_with_a_daemon_all_checks_are_ok_and_nothing_is_started_on_a_termi
 
 
 async def refused_payment(daemon: Daemon) -> None:
-    """Start a payment that the terminal refuses. After the payment posd has written data and writes nothing more."""
+    """Start a payment that the terminal refuses. Afterwards posd has written data, and no further write is due."""
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
 
@@ -608,7 +608,7 @@ async def test_payments_that_wait_for_a_person_are_reported(setup: SetUp) -> Non
 
 @pytest.mark.slow
 @needs(root=True)
-async def test_a_check_without_the_needed_rights_says_so_and_is_no_failure(setup: SetUp) -> None:
+async def test_a_check_without_the_needed_rights_says_so_and_is_not_a_failure(setup: SetUp) -> None:
     """A member of the admin group sees posd's reports. doctor names files that only posd and root can read, and reports
     no failure for these files.
     """
@@ -729,7 +729,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
     ours, other = told["127.0.0.1"], told["127.0.0.3"]
     assert ([one["subject"] for one in failures(found)], other["status"]) == (["127.0.0.1"], "warning")
     assert f"terminal {SERIAL} has refused the certificate" in ours["meaning"]
-    assert "a device that is no terminal of ours" in other["meaning"]
+    assert "a device that is not a terminal of ours" in other["meaning"]
     assert all("ca.crt" in one["todo"] for one in (ours, other))
 
 

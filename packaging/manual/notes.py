@@ -90,7 +90,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "terminals": ASKS,
     "status": (
-        (0, "All is well. Running payments are no fault."),
+        (0, "All is well. Running payments do not count as a fault."),
         (1, "Something is wrong: its line names the next command."),
         USAGE,
         (3, "The daemon does not run, or this user may not use its socket."),

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,8 +20,9 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config import load
 from posd.config.schema import ReconcileConfig
-from posd.payments import journal, rows, schedule
+from posd.payments import rows
 from posd.payments.abort import Aborts
+from posd.payments.answers import SearchMiss
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import AddressBack, AddressLost, NothingHeard, Resolved
 from posd.payments.inbox import Inbox
@@ -29,10 +30,11 @@ from posd.payments.lifecycle import Status, Trail
 from posd.payments.missing_proof import ProofCode
 from posd.payments.model import Attention, AttentionCode, Result
 from posd.payments.outcomes import not_started
-from posd.payments.reconcile import Reconciler
+from posd.payments.reconcile import MAX_CALLS, Reconciler
 from posd.payments.record import Cause, Received, Recorded, TransactionChanged, begin, move
 from posd.payments.search import Searching
-from posd.payments.transitions import interrupted, rebuild
+from posd.payments.start import Payments
+from posd.payments.transitions import rebuild
 from posd.payments.wire import read_event
 from posd.records.model import Phase
 from posd.records.quotas import Quotas
@@ -44,79 +46,20 @@ from posd.terminals.terminal import AddressChange
 from tests.rig.daemon import toml
 from tests.rig.events import APPROVED, body
 from tests.rig.shop import answering, hanging_up
-from tests.rig.tables import every, there
-from tests.rig.terminal import Request, scripted_terminal
-from tests.services.inside import CHARGE, Inside, composed
+from tests.rig.tables import there
+from tests.rig.terminal import Request, acknowledgement, scripted_terminal
+from tests.services.inside import CHARGE, CHECKS, URLS, Inside, composed
+from tests.simulation.http import Server
+from tests.simulation.loop import VirtualLoop, without_threads
+from tests.simulation.network import End, Network
 
 CONFIRMED = "[profile.search]\nconfirmed = true\n[profile.abort]\nconfirmed = true\n"
-OTHER = '[[terminals]]\nserial = "SN-OTHER"\nbase_url = "https://127.0.0.1:9"\n'
+CHARGE_HERE = json.dumps({**json.loads(CHARGE), "terminal": "SN-TEST"}).encode()
+OTHER_ENTRY = '[[terminals]]\nserial = "SN-OTHER"\nbase_url = "https://127.0.0.1:9"\n'
 
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-class House(NamedTuple):
-    """A reconciler with payments in doubt."""
-
-    reconciler: Reconciler
-    store: Store
-    identities: list[str]
-
-
-@asynccontextmanager
-async def asking(home: Path, address: str = "", payments: int = 1) -> AsyncIterator[House]:
-    """Run a reconciler with payments in doubt on one terminal. `address`: lines of the terminal's configuration."""
-    (home / "config.toml").write_text(toml(home, f'[[terminals]]\nserial = "SN-TEST"\n{address}'))
-    config = load(home / "config.toml")
-    store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    fleet = Fleet(config.terminals, config.profiles)
-    parts = ServiceParts(store, fleet, now, chance=random.random)
-    searching = Searching(parts, "", ApprovalChecks("", lambda: True))
-    aborts = Aborts(parts)
-    settings = ReconcileConfig(3600, 3600, 3600, settle_seconds=60, probe_with_abort=False)
-    reconciler = Reconciler(parts, searching, aborts, settings)
-    store.hub.listen(reconciler.changed, TransactionChanged)
-    identities = [str(uuid4()) for _ in range(payments)]
-    for identity in identities:
-        event = read_event(body(identity, "TERMINAL_ACKNOWLEDGED"))
-        payment = interrupted(rebuild(event, identity, now()), now())
-        await store.write(partial(begin, transaction=payment, word="orphan"))
-        reconciler.adopt([payment])
-    try:
-        yield House(reconciler, store, identities)
-    finally:
-        await reconciler.close()
-        await fleet.close()
-        await store.close()
-
-
-@pytest.mark.parametrize("turns", range(8))
-async def test_the_reconciler_ends_on_request_even_if_woken_at_the_same_moment(tmp_path: Path, turns: int) -> None:
-    with capture_logs() as lines:
-        async with asking(tmp_path) as house:
-            reconciler = house.reconciler
-            running = asyncio.create_task(reconciler.run())
-            async with asyncio.timeout(30):
-                while not lines:  # the first search
-                    await some_turns(1)
-            await some_turns(20)  # these turns end the first search
-            reconciler.returned("SN-TEST")
-            await some_turns(turns)
-            running.cancel()
-            done, _ = await asyncio.wait({running}, timeout=30)
-            assert done
-
-
-async def test_nothing_is_recorded_for_a_payment_that_has_ended_or_was_removed(tmp_path: Path) -> None:
-    async with asking(tmp_path) as house:
-        ended, removed = *house.identities, str(uuid4())
-        before = there(await house.store.read(partial(rows.get, identity=ended)))
-        after, calls = replace(before, phase=Phase.FINAL, outcome=OUTCOME), CallsInFlight()
-        await house.store.write(lambda unit: move(unit, before, after, Recorded("x"), calls))
-        for identity in (ended, removed):
-            await house.reconciler._record(identity, NothingHeard(AttentionCode.STALLED, 60.0))
-            assert await house.store.read(lambda db, key=identity: list(journal.entries(db, key))) == []
 
 
 @asynccontextmanager
@@ -172,24 +115,6 @@ async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves
         assert other.aborts == 0
 
 
-@pytest.mark.parametrize(("replies", "callback", "aborts"), [(False, b"", 1), (False, b"{", 0), (True, b"", 0)])
-async def test_posd_sends_an_abort_by_itself_only_if_the_terminal_never_sent_anything_about_the_payment(
-    tmp_path: Path, replies: bool, callback: bytes, aborts: int
-) -> None:
-    identity = str(uuid4())
-    async with composed(tmp_path) as inside, proving(inside) as reconciler:
-        inside.reload(CONFIRMED + inside.terminal.toml)
-        inside.terminal.search, inside.terminal.abort = answering(200, b"[]"), answering(409)
-        if not replies:
-            inside.terminal.start = hanging_up
-        await inside.payments.start(identity, CHARGE)
-        if callback:
-            inbox = Inbox(ServiceParts(inside.store, inside.fleet, now), "", ApprovalChecks("", lambda: True))
-            await inbox.receive(identity, callback, "peer")
-        await reconciler.reconcile(identity)
-        assert (bool(inside.terminal.searches), inside.terminal.aborts) == (True, aborts)
-
-
 UNCONFIRMED = (ProofCode.SEARCH_NOT_CONFIRMED, ProofCode.ABORT_NOT_CONFIRMED)
 BUSY = b'{"type": "TERMINAL", "code": "TER-003"}'
 NEVER_FOUND_ANY = ProofCode.SEARCH_NEVER_FOUND_ANY
@@ -213,7 +138,6 @@ async def test_empty_searches_are_proof_only_if_the_search_works_and_the_termina
     `abort`: the body of the reply 409 to an abort. `codes`: the missing conditions of the proof.
     """
     ended, doubtful = str(uuid4()), str(uuid4())
-    charge = json.dumps({**json.loads(CHARGE), "terminal": "SN-TEST"}).encode()
     known = json.dumps([json.loads(body(ended, "APPROVAL", "APPROVAL_REQUESTED", serial))] if serial else []).encode()
 
     async def search(request: Request, writer: asyncio.StreamWriter) -> None:
@@ -221,78 +145,230 @@ async def test_empty_searches_are_proof_only_if_the_search_works_and_the_termina
 
     async with composed(tmp_path) as inside, proving(inside) as reconciler:
         terminal = inside.terminal
-        inside.reload(f"{profile}{terminal.toml}{OTHER}")
+        inside.reload(f"{profile}{terminal.toml}{OTHER_ENTRY}")
         inbox = Inbox(ServiceParts(inside.store, inside.fleet, now), "", ApprovalChecks("", lambda: True))
         terminal.search, terminal.abort = search, answering(409, abort)
-        await inside.payments.start(ended, charge)
+        await inside.payments.start(ended, CHARGE_HERE)
         for status, previous in APPROVED:
             await inbox.receive(ended, body(ended, status, previous), "peer")
         terminal.start = hanging_up
-        await inside.payments.start(doubtful, charge)
+        await inside.payments.start(doubtful, CHARGE_HERE)
         for _ in range(2):
             after = await reconciler.reconcile(doubtful)
         assert after.phase is (Phase.IN_DOUBT if codes else Phase.FINAL)
         lacking = await inside.store.read(partial(reconciler.missing_proof, transaction=after))
         assert tuple(item.code for item in lacking) == codes
+        assert all(ended in item.detail for item in lacking if item.code is NEVER_FOUND_ANY)
+        known_without_database = [item.code for item in reconciler.missing_proof(None, after)]
+        assert known_without_database == [code for code in codes if code is not NEVER_FOUND_ANY]
+        empty, found_any = await reconciler.probe("SN-TEST", str(uuid4()))
+        assert (type(empty), found_any) == (SearchMiss, not codes)
 
 
 OUTCOME = not_started(NotSent("a reason"), now())
 
 
-class Plan:
-    """The plan for one payment of a reconciler, on a clock that the test sets. `told`: reports of an open payment."""
+SEARCH = "transaction_search_online"
+#: Search for another payment, and the requests of a round of the proof that nothing started.
+OTHER, PROOF = "another", (SEARCH, "abort", SEARCH)
+#: Terminals that never reply. Their searches take all places, twice.
+NEVER_REPLYING = [f"SN-{number}" for number in range(2 * MAX_CALLS)]
 
-    def __init__(self, store: Store, fleet: Fleet, phase: Phase = Phase.ACTIVE) -> None:
-        self.seconds, self.identity, self.told = 1000.0, str(uuid4()), 0
-        quotas = Quotas(clock=lambda: self.seconds)
-        parts = ServiceParts(store, fleet, now, quotas=quotas, chance=lambda: 0.0, seconds=lambda: self.seconds)
-        searching = Searching(parts, "", ApprovalChecks("", lambda: True))
-        settings = ReconcileConfig(60, 200, 300, settle_seconds=60, probe_with_abort=False)
-        self.reconciler, self.parts, self.settings = (
-            Reconciler(parts, searching, Aborts(parts), settings),
-            parts,
-            settings,
-        )
+
+class Plan:
+    """A reconciler with one payment, and its terminal, in virtual time. `told`: reports of an open payment.
+
+    `replies`: path -> reply of the terminal. The terminal closes the connection of another request.
+    """
+
+    def __init__(self, home: Path, store: Store, network: Network) -> None:
+        terminals = ""
+        for port, serial in enumerate(("SN-TEST", *NEVER_REPLYING), 80):
+            terminals += f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://127.0.0.1:{port}"\n'
+            network.serve((network.machine, port), self._connected if serial == "SN-TEST" else list[End]().append)
+        (home / "config.toml").write_text(toml(home, CONFIRMED + terminals))
+        config, clock = load(home / "config.toml"), asyncio.get_running_loop().time
+        self.store, self.fleet, self.clock = store, Fleet(config.terminals, config.profiles), clock
+        self.requests, self.replies = asyncio.Queue[str](), dict[str, tuple[int, bytes]]()
+        self.held, self.replying, self.calls = "", asyncio.Event(), list[asyncio.Task[object]]()
+        parts = ServiceParts(store, self.fleet, now, quotas=Quotas(clock=clock), chance=lambda: 0.0, seconds=clock)
+        settings = ReconcileConfig(60, 200, 300, settle_seconds=60, probe_with_abort=True)
+        self.parts, self.aborts = parts, Aborts(parts)
+        self.reconciler = Reconciler(parts, Searching(parts, "", CHECKS), self.aborts, settings)
+        self.identity, self.told = str(uuid4()), 0
         event = read_event(body(self.identity, "TERMINAL_ACKNOWLEDGED"))
-        self.payment = replace(rebuild(event, self.identity, now()), phase=phase, trail=Trail())
+        self.payment = replace(rebuild(event, self.identity, now()), trail=Trail())
         store.hub.listen(self.reconciler.changed, TransactionChanged)
-        fleet.listen(self._opened, AddressChange.OPENED)
+        self.fleet.listen(self._opened, AddressChange.OPENED)
 
     def _opened(self, *_: object) -> None:
         self.told += 1
 
+    def _connected(self, end: End) -> None:
+        self.calls.append(asyncio.create_task(Server(end).serve(self._reply)))
+
+    async def _reply(self, _method: str, target: str, content: bytes, server: Server) -> None:
+        path = target.rpartition("/")[2]
+        self.requests.put_nowait(path if path != SEARCH or self.identity in content.decode() else OTHER)
+        if path == self.held:
+            await self.replying.wait()
+        if path in self.replies:
+            server.answer(*self.replies[path])
+        server.end.close()
+
+    async def run(self) -> None:
+        """Run the reconciler."""
+        self.running = asyncio.create_task(self.reconciler.run())
+        await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """Stop the reconciler."""
+        self.running.cancel()
+        await self.reconciler.close()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("reconcile-")]
+
     async def begin(self) -> None:
-        await self.parts.store.write(partial(begin, transaction=self.payment, word="intent"))
+        """Run the reconciler, and record the payment."""
+        await self.run()
+        await self.store.write(partial(begin, transaction=self.payment, word="intent"))
 
     async def adopt(self, **members: Any) -> None:
-        """Adopt the payment of an earlier daemon."""
+        """Adopt the payment of an earlier daemon, and run the reconciler."""
         self.payment = replace(self.payment, **members)
-        await self.begin()
-        self.reconciler._forget(self.identity)
+        await self.store.write(partial(begin, transaction=self.payment, word="intent"))
         self.reconciler.adopt([self.payment])
+        await self.run()
+
+    async def others(self, *serials: str) -> None:
+        """Adopt a payment on each of these terminals."""
+        others = [replace(self.payment, client_transaction_id=str(uuid4()), terminal=serial) for serial in serials]
+        self.reconciler.adopt(others)
+
+    async def start(self, status: int = 0, held: str = "") -> None:
+        """Start the payment. The terminal replies with its acknowledgement and that status, or not at all.
+
+        `held`: path to which the terminal does not reply before `reply`.
+        """
+        self.held = held
+        if status:
+            request = Request("", "", {}, json.dumps({"client_transaction_id": self.identity}).encode())
+            self.replies["charge"] = (status, acknowledgement(request, "SN-TEST"))
+        await self.run()
+        call = asyncio.create_task(Payments(self.parts, URLS, UTC, CHECKS).start(self.identity, CHARGE_HERE))
+        self.calls.append(call)
+        assert await self.requests.get() == "charge"
+        if held != "charge":
+            await call
 
     async def change(self, cause: Cause, **members: Any) -> None:
         """Record a change. The terminal is reported as open exactly if its payment opens."""
         was, told = self.reconciler.is_open("SN-TEST"), self.told
         after, calls = replace(self.payment, **members), CallsInFlight()
         after = replace(after, outcome=OUTCOME if after.phase is Phase.FINAL else None)
-        self.payment = await self.parts.store.write(lambda unit: move(unit, self.payment, after, cause, calls))
+        self.payment = await self.store.write(lambda unit: move(unit, self.payment, after, cause, calls))
         assert (self.told > told) == (self.reconciler.is_open("SN-TEST") and not was)
 
     async def event(self, status: str, **members: Any) -> None:
+        """Deliver an event of the terminal."""
         await self.change(Received(read_event(body(self.identity, status)), 0), **members)
 
-    async def search(self, after: float = 0.0) -> None:
-        """Run the planned search some seconds later. The terminal has no address, so it does not reply."""
-        self.seconds += after
-        await self.reconciler._call(self.identity, "SN-TEST", own=True)
-        self.payment = there(await self.parts.store.read(partial(rows.get, identity=self.identity)))
+    async def damaged(self) -> None:
+        """Deliver a damaged callback."""
+        await Inbox(self.parts, "", CHECKS, self.reconciler.unusable).receive(self.identity, b"{", "peer")
 
-    def next(self) -> float | None:
-        """Return the seconds until the next search, or None."""
-        item = self.reconciler._watched.get(self.identity)
-        at = None if item is None else schedule.due(item.watch, self.settings)
-        return None if at is None else round(at - self.seconds, 3)
+    async def abort(self, status: int, code: str = "") -> None:
+        """Abort the payment as a till. The terminal replies with that status, and posd refuses with that code."""
+        self.replies["abort"] = (status, b"")
+        await self.refused(code, self.aborts.abort(self.identity, None))
+        assert self.requests.get_nowait() == "abort"
+
+    async def reconcile(self, code: str = "") -> None:
+        """Request a search as an operator. posd refuses it with that code."""
+        self.calls.append(asyncio.create_task(self.refused(code, self.reconciler.reconcile(self.identity))))
+        await asyncio.sleep(0)
+
+    async def second(self) -> None:
+        """Request a search for another payment of the terminal as an operator."""
+        self.identity, first = str(uuid4()), self.identity
+        other = replace(self.payment, client_transaction_id=self.identity)
+        await self.store.write(partial(begin, transaction=other, word="intent"))
+        await self.reconcile()
+        self.identity = first
+
+    async def refused(self, code: str, call: Awaitable[object]) -> None:
+        with pytest.raises(Problem) if code else nullcontext() as problem:
+            await call
+        assert problem is None or problem.value.code == code
+
+    async def hold(self) -> None:
+        """Let the terminal not reply to searches before `reply`."""
+        self.held = SEARCH
+
+    async def reply(self) -> None:
+        """Let the terminal reply."""
+        self.replying.set()
+
+    async def back(self) -> None:
+        """Report that the terminal is reachable again."""
+        self.reconciler.returned("SN-TEST")
+
+    async def often(self, left: int = 0) -> None:
+        """Use up the payment's quota of calls, except so many."""
+        for _ in range(CALLS_OF_TRANSACTION.value - left):
+            self.parts.quotas.calls.take(self.identity)
+
+    async def idle(self) -> None:
+        """Let the terminal reply that it runs nothing and knows no payment."""
+        self.replies |= {SEARCH: (200, b"[]"), "abort": (409, b"")}
+
+    async def known(self) -> None:
+        """Remember that the search has found another payment."""
+        name, other = f"POST /terminal/v1/{SEARCH}", str(uuid4())
+        await self.store.write(lambda unit: rows.remember_search(unit, "SN-TEST", name, other, iso(now())))
+
+    async def mute(self) -> None:
+        """Let the terminal reply to nothing."""
+        self.replies.clear()
+
+    async def till(self) -> None:
+        """Wait for the outcome as a till."""
+        self.store.hub.subscribe(self.identity).__enter__()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait. The requests meanwhile do not matter."""
+        await asyncio.sleep(seconds)
+        while not self.requests.empty():
+            self.requests.get_nowait()
+
+    async def search(self, seconds: float, *paths: str) -> None:
+        """Wait for the next search, or these requests. They arrive in that many seconds."""
+        assert await self.next(*paths) == seconds
+        self.payment = there(await self.store.read(partial(rows.get, identity=self.identity)))
+
+    async def next(self, *paths: str) -> float | None:
+        """Return the seconds until the next search, or these requests. None: there is no request for an hour."""
+        since = self.clock()
+        try:
+            found = [await asyncio.wait_for(self.requests.get(), 3600)]
+        except TimeoutError:
+            return None
+        seconds = round(self.clock() - since, 1)
+        await asyncio.sleep(0.01)  # posd records the replies
+        while not self.requests.empty():
+            found.append(self.requests.get_nowait())
+        assert found == [*(paths or [SEARCH])]
+        return seconds
+
+    async def silence(self) -> None:
+        """Record a silence of this payment, and of a removed payment."""
+        for identity in (self.identity, str(uuid4())):
+            self.reconciler.unusable(identity)
+            await self.reconciler._record(identity, NothingHeard(AttentionCode.STALLED, 60.0))
+        self.payment = there(await self.store.read(partial(rows.get, identity=self.identity)))
+
+    async def shows(self, *codes: str) -> None:
+        """Check the attentions of the payment."""
+        assert [item.code for item in self.payment.attention] == list(codes)
 
 
 CARD = Trail(position=Status.CARD_PRESENTED, last="CARD_PRESENTED", edges=((None, "CARD_PRESENTED"),))
@@ -301,127 +377,131 @@ GAP, ILLEGAL = (
     (Attention(code=code, since="2026-11-20T10:42:00.000Z", detail="x"),)
     for code in (AttentionCode.GAP, AttentionCode.ILLEGAL_TRANSITION)
 )
-DECIDED = Resolved("Ana", "slip", None, result=Result.DECLINED)
 Step = Callable[[Plan], Awaitable[None]]
-
-
-def adopt(**members: Any) -> Step:
-    """Adopt the payment of an earlier daemon."""
-    return lambda plan: plan.adopt(**members)
-
-
-def event(status: str, **members: Any) -> Step:
-    """Deliver an event of the terminal."""
-    return lambda plan: plan.event(status, **members)
-
-
-def change(cause: Cause, **members: Any) -> Step:
-    """Record a change of another cause."""
-    return lambda plan: plan.change(cause, **members)
-
-
-def search(after: float) -> Step:
-    """Run the planned search some seconds later."""
-    return lambda plan: plan.search(after)
-
-
-async def back(plan: Plan) -> None:
-    """Report that the terminal is reachable again."""
-    plan.reconciler.returned("SN-TEST")
-
-
-async def often(plan: Plan) -> None:
-    """Use up the payment's quota of calls."""
-    for _ in range(CALLS_OF_TRANSACTION.value):
-        plan.parts.quotas.calls.take(plan.identity)
-
-
+NEW, BACK, OFTEN, STOP, HOLD, REPLY = Plan.begin, Plan.back, Plan.often, Plan.stop, Plan.hold, Plan.reply
+TILL, SECOND, DAMAGED, SILENT, MUTE = Plan.till, Plan.second, Plan.damaged, Plan.silence, Plan.mute
+IDLE, KNOWN = Plan.idle, Plan.known
+adopt, start, change, event, abort, reconcile, often, wait, search, shows = (
+    partial(methodcaller, name)
+    for name in ("adopt", "start", "change", "event", "abort", "reconcile", "often", "wait", "search", "shows")
+)
+MANY, AHEAD = methodcaller("others", *NEVER_REPLYING), methodcaller("others", *["SN-TEST"] * 3)
 QUOTA_SECONDS = 60 / CALLS_OF_TRANSACTION.value
-NEW, ENDED = Plan.begin, {"phase": Phase.FINAL, "trail": Trail(Status.DECLINED)}
-LOST, LOST_STARTING = AddressLost("192.0.2.7"), {"callback_lost": True}
+ENDED = {"phase": Phase.FINAL, "trail": Trail(Status.DECLINED)}
+END, PRESENTED = event("DECLINED", **ENDED), event("CARD_PRESENTED", trail=CARD)
+END_AFTER_GAP = event("DECLINED", **ENDED, attention=GAP)
+REOPENED = event("CARD_PRESENTED", phase=Phase.ACTIVE, trail=CARD)
+CLOSED = change(Resolved("Ana", "slip", None, result=Result.DECLINED), phase=Phase.FINAL)
+LOST = change(AddressLost("192.0.2.7"), callback_lost=True)
+FOUND = change(AddressBack("h"), callback_lost=False)
+ROUND = search(60, *PROOF)
 #: Situation -> steps, and the seconds from the last step to the next search. None: posd plans no search.
 PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
     "new": ((NEW,), 60),
+    "new, silent": ((NEW, search(60), shows("orphan", "no_callback")), 60),
     "taken over": ((adopt(),), 0),
     "taken over, no reply": ((adopt(), search(0)), 60),
     "taken over during an abort, no reply": ((adopt(trail=ABORTING), search(0)), 3),
-    "taken over without its address, no reply": ((adopt(callback_lost=True), search(0), search(60)), 30),
-    "taken over after an event, no event for long": ((adopt(trail=CARD), search(70)), 60),
-    "reachable again": ((NEW, back), 0),
-    "reachable again during the start": ((adopt(phase=Phase.STARTING), search(0), back), 60),
-    "reachable again just after a search": ((NEW, back, search(0), back), 2),
-    "reachable again after too many calls": ((NEW, often, back), QUOTA_SECONDS),
-    "event": ((NEW, event("CARD_PRESENTED", trail=CARD)), 200),
+    "taken over during an abort, then an event": ((adopt(trail=ABORTING), search(0), PRESENTED), 200),
+    "taken over without its address, no reply": ((adopt(callback_lost=True), search(0), search(30)), 30),
+    "taken over after an event, no event for long": ((adopt(trail=CARD), search(0), search(60), search(120)), 20),
+    "reachable again": ((NEW, BACK), 0),
+    "reachable again during the start": ((adopt(phase=Phase.STARTING), search(0), BACK), 60),
+    "reachable again just after a search": ((NEW, BACK, search(0), BACK), 2),
+    "reachable again during a search": ((NEW, HOLD, BACK, search(0), BACK, REPLY), 2),
+    "reachable again after too many calls": ((NEW, OFTEN, BACK), QUOTA_SECONDS),
+    "reachable again with one call left": ((NEW, often(1), BACK, search(0), BACK), QUOTA_SECONDS),
+    "reachable again after a silence": ((NEW, wait(59.9), OFTEN, search(0.1), BACK), 2.9),
+    "unusable callback": ((NEW, DAMAGED), 0),
+    "operator": ((NEW, reconcile(), search(0)), 60),
+    "operator, too often": ((NEW, OFTEN, reconcile("limit_reached")), QUOTA_SECONDS),
+    "operator joins a search": ((NEW, HOLD, BACK, search(0), OFTEN, reconcile(), REPLY), 60),
+    "stopped": ((NEW, STOP, PRESENTED, reconcile("draining")), None),
+    "stopped during a search": ((NEW, HOLD, BACK, search(0), reconcile("draining"), STOP, REPLY), None),
+    "event": ((NEW, PRESENTED), 200),
+    "event, silent": ((NEW, PRESENTED, search(200), shows("orphan", "stalled")), 60),
     "event after a gap": ((NEW, event("CARD_PRESENTED", trail=CARD, attention=GAP)), 0),
     "another change after a gap": ((NEW, change(Recorded("x"), trail=CARD, attention=GAP)), 60),
-    "abort, no reply": ((NEW, change(Recorded("x"), trail=ABORTING), back, search(0)), 3),
+    "abort, no reply": ((NEW, change(Recorded("x"), trail=ABORTING), BACK, search(0)), 3),
+    "abort accepted": ((start(200), abort(200)), 3),
+    "abort refused": ((start(200), abort(409, "nothing_running")), 0),
+    "abort without effect": ((start(200), abort(404, "not_configured")), 60),
     "unknown status": ((NEW, event("?", trail=CARD)), 0),
-    "address lost": ((NEW, change(LOST, callback_lost=True), search(0)), 30),
-    "address lost now": ((NEW, change(LOST, callback_lost=True)), 0),
-    "address back": (
-        (NEW, change(LOST, callback_lost=True), search(0), change(AddressBack("h"), callback_lost=False)),
-        2,
-    ),
-    "address back, no reply": (
-        (NEW, change(LOST, callback_lost=True), change(AddressBack("h"), callback_lost=False), search(0), search(70)),
-        120,
-    ),
-    "ended": ((NEW, event("DECLINED", **ENDED)), None),
-    "ended after a gap": ((NEW, event("DECLINED", **ENDED, attention=GAP)), 0),
-    "ended after a gap, searched": ((NEW, event("DECLINED", **ENDED, attention=GAP), search(0)), None),
-    "ended, a gap known before": (
-        (NEW, event("CARD_PRESENTED", trail=CARD, attention=GAP), search(5), event("DECLINED", **ENDED)),
+    "address lost": ((NEW, LOST, search(0)), 30),
+    "address lost now": ((NEW, LOST), 0),
+    "address lost during the start": ((adopt(phase=Phase.STARTING), search(0), LOST), 60),
+    "address back": ((NEW, LOST, search(0), FOUND), 2),
+    "address back, no reply": ((NEW, LOST, FOUND, search(0), search(2)), 58),
+    "ended": ((NEW, END), None),
+    "ended during a search": ((NEW, HOLD, BACK, search(0), reconcile(), END, REPLY), None),
+    "ended, then another change": ((NEW, END, change(Recorded("x"), repeat=True)), None),
+    "ended, then a silence": ((NEW, END, SILENT, shows("orphan")), None),
+    "ended after a gap": ((NEW, END_AFTER_GAP), 0),
+    "ended after a gap, searched": ((NEW, END_AFTER_GAP, search(0)), None),
+    "ended after a gap, then another event": ((NEW, END_AFTER_GAP, event("DECLINED", repeat=True)), 0),
+    "ended, a gap known before": ((NEW, event("?", trail=CARD, attention=GAP), search(0), END), None),
+    "APPROVAL_REQUESTED after the end": ((NEW, END, event("APPROVAL_REQUESTED", attention=ILLEGAL)), 0),
+    "APPROVAL_REQUESTED late after the end": ((NEW, END, event("APPROVAL_REQUESTED", attention=GAP)), None),
+    "CARD_PRESENTED after the end": ((NEW, END, event("CARD_PRESENTED", attention=ILLEGAL)), None),
+    "closed by an operator": ((NEW, CLOSED), 0),
+    "closed by an operator, no reply": ((NEW, CLOSED, search(0)), 60),
+    "closed 58 minutes ago": ((NEW, CLOSED, wait(3430)), 290),
+    "closed 63 minutes ago": ((NEW, CLOSED, wait(3800)), None),
+    "closed, then another change": ((NEW, CLOSED, change(Recorded("x"), repeat=True)), 0),
+    "closed, then ended by the terminal": ((NEW, CLOSED, search(0), END), None),
+    "reopened": ((NEW, END, REOPENED), 200),
+    "reopened after it was closed": ((NEW, CLOSED, search(0), REOPENED), 200),
+    "in doubt": ((start(), search(60), shows("in_doubt")), 60),
+    "in doubt, operator": ((start(), reconcile(), search(0), search(60)), 60),
+    "in doubt, abort refused": ((start(), abort(409, "nothing_running")), 0),
+    "idle terminal": ((IDLE, KNOWN, start(200), search(60)), 60),
+    "idle terminal, starting": ((IDLE, KNOWN, start(0, "charge"), reconcile(), search(0), REPLY, ROUND, STOP), None),
+    "idle terminal, in doubt": ((IDLE, KNOWN, start(), ROUND, ROUND), None),
+    "idle terminal, its search has found nothing yet": ((IDLE, start(), ROUND, ROUND), 120),
+    "idle terminal, in doubt, damaged callback": ((IDLE, KNOWN, start(), DAMAGED, search(0)), 60),
+    "idle terminal, in doubt, silent later": ((IDLE, KNOWN, start(), ROUND, MUTE, search(60)), 120),
+    "idle terminal, in doubt, reachable again": (
+        (IDLE, KNOWN, start(), ROUND, wait(20), BACK, search(0, SEARCH, "abort"), search(40, *PROOF)),
         None,
     ),
-    "APPROVAL_REQUESTED after the end": (
-        (NEW, event("DECLINED", **ENDED), event("APPROVAL_REQUESTED", attention=ILLEGAL)),
-        0,
-    ),
-    "CARD_PRESENTED after the end": (
-        (NEW, event("DECLINED", **ENDED), event("CARD_PRESENTED", attention=ILLEGAL)),
-        None,
-    ),
-    "APPROVAL_REQUESTED late after the end": (
-        (NEW, event("DECLINED", **ENDED), event("APPROVAL_REQUESTED", attention=GAP)),
-        None,
-    ),
-    "closed by an operator": ((NEW, change(DECIDED, phase=Phase.FINAL)), 0),
-    "closed by an operator, no reply": ((NEW, change(DECIDED, phase=Phase.FINAL), search(0)), 60),
-    "closed an hour ago": ((NEW, change(DECIDED, phase=Phase.FINAL), search(3600)), None),
-    "closed, then another change": ((NEW, change(DECIDED, phase=Phase.FINAL), change(Recorded("x"), repeat=True)), 0),
-    "closed, then ended by the terminal": ((NEW, change(DECIDED, phase=Phase.FINAL), event("DECLINED", **ENDED)), None),
-    "ended after a gap, then another event": (
-        (NEW, event("DECLINED", **ENDED, attention=GAP), event("DECLINED", repeat=True)),
-        0,
-    ),
-    "reopened": ((NEW, event("DECLINED", **ENDED), event("CARD_PRESENTED", phase=Phase.ACTIVE, trail=CARD)), 200),
-    "reopened after it was closed": (
-        (NEW, change(DECIDED, phase=Phase.FINAL), event("CARD_PRESENTED", phase=Phase.ACTIVE, trail=CARD)),
-        200,
-    ),
+    "three searches": ((AHEAD, NEW, BACK, search(0, OTHER, OTHER, OTHER, SEARCH), STOP), None),
+    "three searches, a till waits": ((AHEAD, NEW, TILL, BACK, search(0, OTHER, SEARCH, OTHER, OTHER), STOP), None),
+    "three searches, operator": ((AHEAD, NEW, reconcile(), search(0, OTHER, SEARCH, OTHER, OTHER), STOP), None),
+    "many searches": ((MANY, NEW, BACK), 40),
+    "many searches, a till waits": ((MANY, NEW, TILL, BACK), 20),
+    "many searches, two operators": ((MANY, NEW, HOLD, BACK, wait(1), reconcile(), reconcile(), search(0), REPLY), 39),
+    "many searches, operator for another payment": ((MANY, NEW, BACK, SECOND, search(20, SEARCH, OTHER), STOP), None),
+    "many searches, ended meanwhile": ((MANY, NEW, BACK, wait(1), END, search(39)), None),
 }
 
 
-@every("steps, seconds", PLANS.values(), ids=PLANS)
-async def test_the_next_search_is_as_soon_as_the_situation_of_the_payment_needs(
+@pytest.mark.parametrize(("steps", "seconds"), PLANS.values(), ids=PLANS)
+def test_the_next_search_is_as_soon_as_the_situation_of_the_payment_needs(
     tmp_path: Path, steps: tuple[Step, ...], seconds: float | None
 ) -> None:
-    home = tmp_path / str(uuid4())
-    home.mkdir()
-    async with AsyncExitStack() as stack:
-        store, fleet = await Store.open(home / "posd.db", home / "posd.db.lock"), Fleet(())
-        stack.push_async_callback(fleet.close)
-        stack.push_async_callback(store.close)
-        plan = Plan(store, fleet)
-        stack.push_async_callback(plan.reconciler.close)
-        for step in steps:
-            await step(plan)
-        is_open = plan.payment.phase is not Phase.FINAL
-        assert (plan.reconciler.is_open("SN-TEST"), plan.next()) == (is_open, seconds)
-        assert plan.reconciler.open_terminals() == ({"SN-TEST"} if is_open else set())
+    async def play() -> None:
+        async with AsyncExitStack() as stack:
+            store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+            stack.push_async_callback(store.close)
+            plan = Plan(tmp_path, store, network)
+            stack.push_async_callback(plan.fleet.close)
+            stack.push_async_callback(plan.reconciler.close)
+            lines = stack.enter_context(capture_logs())
+            for step in steps:
+                await step(plan)
+            is_open = plan.payment.phase is not Phase.FINAL
+            assert plan.reconciler.is_open("SN-TEST") == is_open
+            assert ("SN-TEST" in plan.reconciler.open_terminals()) == is_open
+            assert await plan.next() == seconds
+            plan.running.cancel()
+            await asyncio.gather(*plan.calls)
+            assert "posd.internal_error" not in {line["event"] for line in lines}
+            assert not errors
 
-
-async def some_turns(count: int) -> None:
-    """Run the loop for this many turns."""
-    for _ in range(count):
-        await asyncio.sleep(0)
+    network = Network(1)
+    loop = VirtualLoop(network)
+    loop.thread_seconds = lambda: 0.0
+    errors = list[object]()
+    loop.set_exception_handler(lambda _loop, context: errors.append(context))
+    with without_threads(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(play())

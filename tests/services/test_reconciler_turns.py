@@ -1,60 +1,14 @@
 """The order of searches. Each terminal has one search at a time. Searches with a waiting operator or till are first."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 from posd.payments.reconcile import CallTurns, always
-from tests.rig.connections import serving
-from tests.services.test_reconciler import asking, some_turns
 
 
-class Mute:
-    """A terminal that accepts a search, records its payment, and closes the connection on request."""
-
-    def __init__(self) -> None:
-        self.asked: asyncio.Queue[str] = asyncio.Queue()
-        self.go_on = asyncio.Semaphore(0)
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Accept one request."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length:")[1].split()[0])
-        await self.asked.put((await reader.readexactly(length)).decode())
-        await self.go_on.acquire()
-        writer.close()
-
-
-@asynccontextmanager
-async def mute() -> AsyncIterator[Mute]:
-    """Run the terminal for the block."""
-    terminal = Mute()
-    async with serving(terminal.serve) as port:
-        terminal.url = f"http://127.0.0.1:{port}"
-        yield terminal
-
-
-async def test_a_payment_with_a_waiting_till_or_operator_is_searched_for_first(tmp_path: Path) -> None:
-    async with mute() as terminal, asking(tmp_path, f'base_url = "{terminal.url}"\n', payments=4) as house:
-        first, second, third, fourth = house.identities
-        running = asyncio.create_task(house.reconciler.run())
-        order = []
-        async with asyncio.timeout(30):
-            assert first in await terminal.asked.get()
-            with house.store.hub.subscribe(third):  # one till waits for the outcome
-                person = asyncio.create_task(house.reconciler.reconcile(fourth))
-                await asyncio.sleep(0)
-                for _ in range(3):
-                    terminal.go_on.release()
-                    body = await terminal.asked.get()
-                    order.append(next(identity for identity in house.identities if identity in body))
-            terminal.go_on.release()
-            await person
-        assert order == [third, fourth, second]
-        running.cancel()
-        await asyncio.wait({running})
+async def some_turns(count: int) -> None:
+    """Run the loop for this many turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 class Line:
@@ -96,6 +50,10 @@ async def test_an_urgent_search_goes_first_and_other_searches_keep_their_order()
     assert not line.turns.pressed
     await line.end("b", "d", "c", "e", "f")
     assert line.had == ["a", "b", "d", "c", "e", "f"]
+    tasks += [line.join(name) for name in "ghi"]
+    await some_turns(5)
+    assert line.had[6:] == ["g", "h"]
+    await line.end("g", "h", "i")
     await asyncio.gather(*tasks)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from posd.base.json_types import AMOUNT, Amount, Exact, Moment, Uuid, WireFormat, encode, exact
 from posd.base.money import ZERO, read_money, total
-from posd.base.operations import RESERVING, REVERSING, OperationType
+from posd.base.operations import REVERSING, OperationType
 from posd.base.times import iso, parse_iso
 from posd.payments import chains, journal, rows
 from posd.payments.counting import Basis, Effect, Of, Original, Section, effect, operation_of
@@ -76,7 +76,7 @@ def read_row(db: sqlite3.Connection, transaction: Transaction, context: RowConte
     was = None if outcome and was is outcome.result else was
     step = next_step(transaction, context.now, context.grace)
     in_question = step is NextStep.ASK_PERSON or moved.section in (Section.OPEN, Section.UNCLEAR)
-    unsure = moved.section is Section.COUNTED and (by_person or not stated or was is not None)
+    unsure = moved.section is Section.COUNTED and (not stated or was is not None)
     failure = outcome.failure_reason if outcome else None
     receipt = outcome.receipt if outcome else None
     inherited = original.outcome.receipt if original and original.outcome else None
@@ -178,7 +178,7 @@ def _certainty(
 ) -> Certainty | None:
     questioned = in_question or any(item.code in QUESTIONING for item in transaction.attention)
     match moved.section:
-        case Section.OPEN if transaction.type in RESERVING or moved.of is Of.RESERVATION:
+        case Section.OPEN if moved.of is Of.RESERVATION:
             return None
         case Section.OPEN:
             return Certainty.IN_DOUBT if transaction.phase is Phase.IN_DOUBT else Certainty.OPEN

@@ -88,17 +88,6 @@ async def test_each_change_has_the_outcome_of_its_moment(shop: Shop) -> None:
     assert told[0]["decided_at"] < told[-1]["decided_at"]
 
 
-async def test_earlier_changes_keep_an_outcome_that_was_withdrawn_later(shop: Shop) -> None:
-    payment = shop.payment()
-    shop.terminal.start = answering(409, {"message": "busy"})
-    assert (await payment.put()).json["outcome"]["result"] == "not_started"
-    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the terminal runs the refused payment
-    assert (await payment.get())["outcome"] is None
-    *before, last = await lines(payment)
-    assert [change["outcome"]["result"] for change in before if change["result"]] == ["not_started"]
-    assert (last["result"], "outcome" in last) == (None, False)
-
-
 async def test_the_stream_of_the_feed_has_the_outcome_too(shop: Shop) -> None:
     payment = await shop.started()
     start = (await shop.daemon.call("GET", "/feed?limit=500")).json["next_after"]

@@ -16,15 +16,20 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from posd.base.times import iso
 from posd.clock.clock import Stretch
-from posd.payments import report
-from posd.payments.accounting import as_counted
+from posd.payments import report, rows
+from posd.payments.accounting import as_counted, currency_of, feed_outcome
 from posd.payments.counting import Section
+from posd.payments.model import Result
+from posd.payments.outcomes import inferred
 from posd.payments.report_documents import COUNTED_CERTAINTIES, Certainty, PaymentReport, ReportPayment
 from posd.records.model import Phase
-from posd.storage.batch import WriteTransaction
+from posd.storage import changes
+from posd.storage.batch import RecordedChange, WriteTransaction
 from posd.storage.store import Store
 from tests.rig.book import Book, book, context, days_of, fill_trouble, identity, reported
 from tests.rig.slow import examples
@@ -35,7 +40,9 @@ MOMENTS: list[dict[str, str | None]] = json.loads((Path(__file__).parents[1] / "
 DAY = date(2026, 11, 20)
 SPAN = days_of(DAY, DAY, ZONE)
 NOON = datetime(2026, 11, 20, 17, 0, tzinfo=UTC)
+PARTS = {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00"), "ice": Decimal("0.05")}
 ASKED = {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00"), "extra_taxes": {"ice": Decimal("0.05")}}
+EURO = {"operation": {"amount": {"currency": "EUR"}}}
 D = Decimal
 
 amounts = st.decimals(0, 10**12, places=2) | st.decimals(0, 10, places=4)
@@ -165,25 +172,67 @@ def test_each_kind_of_doubt_has_its_own_sum(shop: Book) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("payment", "standing"),
+def one(shop: Book, metadata: str | None = None) -> ReportPayment:
+    found = reported(shop, SPAN, NOON, metadata).payments
+    return next(row for row in found if row.client_transaction_id == identity(1))
+
+
+@every(
+    ("payment", "shown"),
     [
-        ({"attention": ("approval_unlikely",)}, Certainty.QUESTIONED),
-        ({"result": "declined", "evidence": "operator"}, Certainty.DENIED),
-        ({"kind": "pre-auth"}, None),
-        ({"kind": "pre-auth", "result": None}, None),
-        ({"result": None, "phase": Phase.IN_DOUBT}, Certainty.IN_DOUBT),
-        ({"amount": {}}, Certainty.NOT_COUNTED),
+        ({}, {"ticket_number": "000001", "authorization_code": "000001", "brand": "VISA", "amount_by": "requested"}),
+        ({}, {"decided_at": "2026-11-20T17:00:11.200Z", "seconds": D("11.2"), "original": None, "became": None}),
+        ({}, {"transaction_reference": identity(1 + 10**9), "currency": "USD", "requested": D("11.20"), "was": None}),
+        ({}, {"by_person": False, "unsure": False, "in_question": False, "failure": None}),
+        ({"seconds": D(0)}, {"seconds": D(0)}),
+        ({"seconds": D(-1)}, {"seconds": None}),
+        ({"event": {"terminal": {"serial_number": "SN-0002"}}}, {"terminal": "SN-0002"}),
+        ({"event": {"terminal": {}}}, {"terminal": "SN-0001"}),
+        ({"currency": None, "event": EURO}, {"currency": "EUR"}),
+        ({"event": EURO}, {"currency": "USD"}),
+        ({"evidence": "operator"}, {"by_person": True, "unsure": True, "seconds": None, "currency": None}),
+        ({"evidence": "unsent"}, {"by_person": False, "standing": "by_person", "at_by": "posd", "clock_wrong": False}),
+        ({"attention": ("approval_unlikely",)}, {"standing": "questioned"}),
+        (
+            {"result": "declined"},
+            {"failure": "51: Insufficient funds", "brand": None, "unsure": False, "standing": None},
+        ),
+        ({"result": "declined", "was": "approved"}, {"was": "approved", "unsure": False}),
+        ({"result": "declined", "evidence": "operator"}, {"standing": "not_charged_by_person"}),
+        ({"result": "declined", "attention": ("illegal_transition",)}, {"standing": "not_counted"}),
+        ({"result": "declined", "attention": ("conflicting_final",)}, {"standing": "not_counted", "in_question": True}),
+        ({"was": "declined"}, {"was": "declined", "unsure": True, "standing": "by_person"}),
+        ({"was": "approved"}, {"was": None, "unsure": False}),
+        ({"result": None}, {"decided_at": None, "in_question": True, "was": None, "failure": None, "standing": "open"}),
+        ({"result": None, "phase": Phase.IN_DOUBT}, {"standing": "in_doubt", "differs": False}),
+        ({"amount": {}}, {"requested": None, "amount": None, "in_question": True, "standing": "not_counted"}),
+        ({"amount": {"iva": 1, "extra_taxes": {"ice": 2, "iva": 3}}}, {"parts": {"iva": 4, "ice": 2}}),
+        ({"kind": "pre-auth"}, {"standing": None, "became": "held"}),
+        ({"kind": "pre-auth", "result": None}, {"standing": None, "became": None}),
+        ({"kind": "re-auth", "original": 8}, {"became": None, "of": "reservation"}),
+        ({"kind": "void", "original": 8, "result": None}, {"standing": None}),
+        ({"kind": "void", "amount": {}, "original": 9, "brand": None}, {"original": identity(9), "brand": "VISA"}),
+        ({"kind": "void", "amount": {}, "original": 9}, {"parts": {name: -value for name, value in PARTS.items()}}),
+        (
+            {"kind": "void", "brand": "AMEX", "amount": {"iva": 5}},
+            {"parts": {"iva": -5}, "amount": -5, "brand": "AMEX"},
+        ),
+        ({"kind": "void", "amount": {}}, {"parts": {}, "amount": None, "in_question": True}),
+        ({"kind": "refund", "amount": {"iva": 5}, "original": 9}, {"parts": {"iva": -5}}),
     ],
 )
-def test_each_payment_has_its_certainty(shop: Book, payment: dict[str, Any], standing: Certainty | None) -> None:
+def test_a_row_shows_what_posd_knows_of_a_payment(shop: Book, payment: Any, shown: dict[str, Any]) -> None:
+    shop.put(9, NOON, amount=ASKED, authorized=D("12.00"))
+    shop.put(8, NOON, kind="pre-auth")
     shop.put(1, NOON, **payment)
-    assert one(shop).standing is standing
+    row = one(shop)
+    assert {name: getattr(row, name) for name in shown} == shown
 
 
-def one(shop: Book, number: int = 1) -> ReportPayment:
-    (found,) = (row for row in reported(shop, SPAN, NOON).payments if row.client_transaction_id == identity(number))
-    return found
+@every(("key", "shown"), [("bill", "A 7"), ("table", "12"), ("none", ""), ("guests", "[1.10]"), ("other", "")])
+def test_a_row_has_the_chosen_member_of_the_metadata_as_text(shop: Book, key: str, shown: str) -> None:
+    shop.put(1, NOON, metadata=b'{"bill":"A 7","table":12,"none":null,"guests":[1.10]}')
+    assert (one(shop, key).metadata, one(shop).metadata) == (shown, UNSET)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +246,28 @@ def one(shop: Book, number: int = 1) -> ReportPayment:
         ({"kind": "void", "amount": {}, "original": 9, "authorized": D(12)}, False),
         ({"kind": "void", "amount": {}, "original": 9, "authorized": D(11)}, True),
         ({"kind": "refund", "amount": {"iva": 5}, "original": 9, "authorized": D(-5)}, False),
+        ({"kind": "void", "amount": {"iva": 12}, "original": 9, "authorized": D(12)}, False),
+        ({"kind": "refund", "amount": {"iva": 12}, "original": 9, "authorized": D(14)}, True),
+        ({"kind": "refund", "amount": {"iva": 5}, "original": 9, "authorized": D(6)}, True),
+        ({"kind": "refund", "amount": {"iva": 5}, "original": 9}, False),
+        ({"kind": "refund", "amount": {}, "original": 9, "authorized": D(12)}, False),
+        ({"kind": "refund", "amount": {}, "original": 9, "authorized": D(11)}, True),
+        ({"kind": "void", "amount": {}, "original": 7, "authorized": D(12)}, False),
+        ({"kind": "void", "amount": {}, "original": 8, "authorized": D("11.20")}, False),
+        ({"kind": "void", "amount": {}, "original": 8, "authorized": D("13.20")}, False),
+        ({"kind": "void", "amount": {}, "original": 8, "authorized": D("2.00")}, True),
         ({"kind": "post-tip", "original": 9, "authorized": D("23.25")}, False),
+        ({"kind": "post-tip", "original": 9, "authorized": D("11.26")}, True),
+        ({"authorized": D("12.25"), "tip": 1, "event": {"operation": {}}}, False),
+        ({"authorized": D("12.25"), "event": {"operation": {"amount": {"tip": 1}}}}, False),
+        ({"amount": {}, "authorized": D("12.25")}, False),
         ({"authorized": D("11.24"), "result": "declined"}, False),
     ],
 )
 def test_a_difference_from_the_requested_amount_is_reported(shop: Book, payment: dict[str, Any], differs: bool) -> None:
     shop.put(9, NOON, amount=ASKED, authorized=D("12.00"))
+    shop.put(8, NOON, amount=ASKED, authorized=D("11.20"))
+    shop.put(10, NOON, kind="post-tip", original=8, amount={"tip": 2})
     shop.put(1, NOON, **({"amount": ASKED} | payment))
     assert one(shop).differs == differs
 
@@ -238,31 +303,25 @@ def test_a_payment_reported_days_late_counts_on_its_own_day(shop: Book) -> None:
     assert (datetime.fromisoformat(one(shop).at) - NOON, one(shop).at_by) == (timedelta(seconds=9), "terminal")
 
 
-@pytest.mark.parametrize(("took", "seconds"), [(D("30.25"), D("30.25")), (D(0), D(0)), (D(-1), None)])
-def test_a_row_has_the_duration_and_the_reference_of_an_approval(shop: Book, took: D, seconds: D | None) -> None:
-    shop.put(1, NOON, seconds=took)
-    row = one(shop)
-    assert (row.seconds, row.transaction_reference, row.currency) == (seconds, identity(1 + 10**9), "USD")
-
-
-@pytest.mark.parametrize("of", ["charge", "void"])
-def test_the_parts_of_a_reversal_are_those_of_its_original_with_a_minus(shop: Book, of: str) -> None:
-    parts = {"iva": D("1.20"), "subtotal_iva": D("10.00"), "ice": D("0.30")}
-    amount = {"iva": parts["iva"], "subtotal_iva": parts["subtotal_iva"], "extra_taxes": {"ice": parts["ice"]}}
-    shop.put(1 if of == "charge" else 9, NOON, amount=amount)
-    if of == "void":
-        shop.put(1, NOON, kind="void", amount={}, original=9)
-    assert one(shop).parts == {name: value if of == "charge" else -value for name, value in parts.items()}
-
-
 @pytest.mark.parametrize(
-    ("payment", "standing"),
-    [({}, "certain"), ({"attention": ("conflicting_final",)}, "questioned"), ({"evidence": "operator"}, "by_person")],
+    ("payment", "standing", "unsure"),
+    [
+        ({}, "certain", False),
+        ({"attention": ("gap",)}, "certain", False),
+        ({"attention": ("approval_unlikely",)}, "questioned", False),
+        ({"amount": {}}, "questioned", False),
+        ({"evidence": "operator"}, "by_person", True),
+        ({"was": "declined"}, "by_person", True),
+        ({"result": None}, "questioned", True),
+    ],
 )
-def test_a_counted_correction_is_as_certain_as_its_payment(shop: Book, payment: Any, standing: str) -> None:
+def test_a_counted_correction_is_as_certain_as_its_payment(
+    shop: Book, payment: Any, standing: str, unsure: bool
+) -> None:
     shop.put(1, NOON, **payment)
-    row = as_counted(one(shop), D(5), "USD")
-    assert (row.standing, row.counted, row.unsure) == (standing, D(5), standing == "by_person")
+    row = as_counted(one(shop), D(5), "EUR")
+    assert (row.standing, row.unsure, row.section, row.parts) == (standing, unsure, "counted", {})
+    assert (row.amount, row.counted, row.currency) == (D(5), D(5), "EUR")
 
 
 @pytest.mark.parametrize(
@@ -272,6 +331,8 @@ def test_a_counted_correction_is_as_certain_as_its_payment(shop: Book, payment: 
         ([("capture", "declined")], "held"),
         ([("capture", None)], "in question"),
         ([("void", "approved")], "released"),
+        ([("void", "declined")], "held"),
+        ([("capture", None), ("void", "approved")], "released"),
         ([("re-auth", "approved"), ("capture", "approved")], "captured"),
     ],
 )
@@ -280,6 +341,61 @@ def test_each_reservation_has_its_state(shop: Book, done: list[tuple[str, str | 
     for place, (kind, result) in enumerate(done):
         shop.put(10 + place, NOON, kind=kind, result=result, original=1)
     assert one(shop).became == became
+
+
+def last_change(shop: Book) -> RecordedChange:
+    return changes.after(shop.db, 0, 1000)[-1]
+
+
+@every(
+    ("payment", "told"),
+    [
+        ({}, {"result": "approved", "status": "APPROVAL", "decided_by": "event", "corrected": False, "type": "charge"}),
+        ({}, {"currency": "USD", "of": "payment", "counted": D("11.20"), "occurred_at": "2026-11-20T17:00:11.200Z"}),
+        ({"currency": None, "event": EURO}, {"currency": "EUR"}),
+        ({"event": EURO}, {"currency": "USD"}),
+        ({"was": "declined"}, {"corrected": True, "result": "approved"}),
+        ({"evidence": "operator"}, {"decided_by": "operator", "status": None, "occurred_at": None, "currency": None}),
+        ({"event": {"occurred_at": ""}}, {"occurred_at": None}),
+        ({"result": "declined"}, {"counted": None, "amount": {"iva": D("1.20"), "subtotal_iva": D(10)}}),
+        ({"kind": "void", "amount": {}, "original": 9}, {"original": identity(9), "counted": D("-12.00")}),
+        ({"kind": "pre-auth"}, {"of": "reservation", "counted": None}),
+    ],
+)
+def test_the_feed_tells_head_office_the_outcome_and_its_amount(shop: Book, payment: Any, told: dict[str, Any]) -> None:
+    shop.put(9, NOON, authorized=D("12.00"))
+    shop.put(1, NOON, metadata=b'{"bill":7}', **payment)
+    plain, whole = (there(feed_outcome(shop.db, last_change(shop), metadata=adds)) for adds in (False, True))
+    assert {name: getattr(plain, name) for name in told} == told
+    assert (plain.metadata, bytes(whole.metadata or b"")) == (UNSET, b'{"bill":7}')
+    assert currency_of(shop.db, there(rows.get(shop.db, identity(1)))) == plain.currency, "the list has it too"
+
+
+@every(
+    ("result", "at", "decided"),
+    [("approved", 9, 8), ("approved", 8, 8), ("approved", 7, 4), ("approved", 1, 8), ("declined", 7, 6)],
+)
+def test_a_change_keeps_the_outcome_of_its_time_after_corrections(
+    shop: Book, result: str, at: int, decided: int
+) -> None:
+    """If the clock was set back, and no outcome is so old, the newest one with the result counts."""
+    hours = [NOON + timedelta(hours=hour) for hour in range(10)]
+    withdrawn = None
+    for hour, word in ((4, Result.APPROVED), (6, Result.DECLINED), (8, Result.APPROVED)):
+        withdrawn = replace(inferred(word, [], hours[hour]), supersedes=withdrawn)
+    shop.put(1, NOON, result=None, withdrawn=withdrawn)
+    change = replace(last_change(shop), result=result, at=iso(hours[at]))
+    told = there(feed_outcome(shop.db, change, metadata=False))
+    assert (told.decided_at, told.decided_by) == (iso(hours[decided]), None)
+    assert currency_of(shop.db, there(rows.get(shop.db, identity(1)))) is None
+    for other in ({"kind": "print_job"}, {"result": None}, {"result": "rejected"}, {"id": identity(2)}):
+        assert feed_outcome(shop.db, replace(change, **other), metadata=False) is None
+
+
+def test_a_change_before_a_correction_has_no_data_of_the_later_outcome(shop: Book) -> None:
+    shop.put(1, NOON, was="declined")
+    told = there(feed_outcome(shop.db, replace(last_change(shop), result="declined"), metadata=False))
+    assert (told.result, told.counted, told.currency, told.occurred_at) == ("declined", None, None, None)
 
 
 def test_the_original_of_a_void_may_belong_to_another_day(shop: Book) -> None:

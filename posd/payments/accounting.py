@@ -164,10 +164,10 @@ def _differs(facts: Facts, final: TransactionEvent | None, original: Original | 
         return False
     if facts.type in REVERSING:
         came_to = original.came_to if original else None
-        if facts.type is OperationType.REFUND and facts.requested:
+        whole = came_to, total((came_to or ZERO, original.tips if original else ZERO))
+        if facts.requested and (facts.type is OperationType.REFUND or facts.requested not in whole):
             return abs(facts.authorized) != facts.requested
-        with_tips = total((came_to or ZERO, original.tips if original else ZERO))
-        return came_to is not None and abs(facts.authorized) not in (came_to, with_tips)
+        return came_to is not None and abs(facts.authorized) not in whole
     added = facts.added_tip if facts.added_tip is not None else final.tip if final else None
     with_tip = total((facts.requested, added or ZERO))
     return bool(facts.requested) and facts.authorized not in (facts.requested, with_tip)

@@ -247,6 +247,8 @@ def test_a_row_has_the_chosen_member_of_the_metadata_as_text(shop: Book, key: st
         ({"kind": "void", "amount": {}, "original": 9, "authorized": D(11)}, True),
         ({"kind": "refund", "amount": {"iva": 5}, "original": 9, "authorized": D(-5)}, False),
         ({"kind": "void", "amount": {"iva": 12}, "original": 9, "authorized": D(12)}, False),
+        ({"kind": "void", "amount": {"iva": 5}, "original": 9, "authorized": D(5)}, False),
+        ({"kind": "void", "amount": {"iva": 5}, "original": 9, "authorized": D(-12)}, True),
         ({"kind": "refund", "amount": {"iva": 12}, "original": 9, "authorized": D(14)}, True),
         ({"kind": "refund", "amount": {"iva": 5}, "original": 9, "authorized": D(6)}, True),
         ({"kind": "refund", "amount": {"iva": 5}, "original": 9}, False),

@@ -6,7 +6,6 @@ import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +13,7 @@ import pytest
 
 from posd.httpd.admission import PLACES_OF_KNOWN
 from tests.e2e.conftest import CHARGE
-from tests.rig.daemon import Daemon, running, toml
+from tests.rig.daemon import Daemon
 from tests.rig.events import APPROVED, body
 from tests.rig.https import connect, post, status_of
 from tests.rig.shop import Payment, Shop, answering, quiet
@@ -65,24 +64,6 @@ async def test_the_same_event_again_adds_nothing_even_with_other_formatting(shop
     assert [(await send(payment, other)).status for other in anew] == [200, 200, 200]
     assert everything(shop.daemon) == before
     assert attention(await payment.get()) == set()
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_a_large_event_with_a_used_event_id_is_kept_after_a_restart(
-    home: Path, terminal: ScriptedTerminal, identity: str
-) -> None:
-    async with running(home, terminal.toml) as posd:
-        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-        callback = terminal.requests[0].callback
-        first = body(identity, ACK, None, extra="y" * 20_000)
-        other = body(identity, "CARD_PRESENTED", ACK, extra="y" * 20_000, event_id=json.loads(first)["event_id"])
-        assert (await deliver(posd, callback, first)).status == 200
-        await posd.restart()
-        assert [(await deliver(posd, callback, content)).status for content in (first, first + b" ", other)] == [
-            200
-        ] * 3
-        assert recorded(posd, identity) == [("applied", first), ("duplicate", other)]
-        assert attention(await posd.transaction(identity)) == {"event_id_reused"}
 
 
 async def test_an_event_id_is_unique_only_within_its_transaction(shop: Shop) -> None:
@@ -282,24 +263,6 @@ async def test_all_events_of_a_burst_are_stored(shop: Shop) -> None:
     answers = await asyncio.gather(*(send(payment, content) for content in contents))
     assert {answer.status for answer in answers} == {200}
     assert sorted(kept for _, kept in recorded(shop.daemon, payment.identity)) == sorted(contents)
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_a_terminal_removed_from_the_fleet_may_end_its_open_transaction(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
-    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
-    await posd.stop()
-    posd.config = toml(posd.directory, '[[terminals]]\nserial = "SN-NEW"\n')
-    await posd.start()
-    callback = terminal.requests[0].callback
-    final = body(identity, "TERMINAL_CANCELED", ACK)
-    assert (await deliver(posd, callback, final)).status == 200
-    assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
-    assert (await deliver(posd, callback, final)).status == 200, "an accepted event stays accepted"
-    late = body(identity, "CARD_PRESENTED", ACK)
-    assert (await deliver(posd, callback, late)).status == 403
-    assert [kept for _, kept in quarantined(posd, identity)] == [late]
 
 
 @pytest.mark.asyncio(loop_scope="function")

@@ -1,21 +1,18 @@
-"""Reprocessing. posd derives records again, and applies usable bodies of the quarantine."""
+"""Reprocessing. posd derives records again."""
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
 from tests.rig.daemon import Daemon
-from tests.rig.events import APPROVED, event
+from tests.rig.events import event
 from tests.rig.shop import QUIET, Payment, Shop, answering, hanging_up, knowing, nothing_to_correct, open_counters
-from tests.rig.webhooks import address, attention, quarantined, recorded
-from tests.rig.webhooks import deliver as deliver_to
+from tests.rig.webhooks import recorded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,63 +33,6 @@ async def reprocess(posd: Daemon) -> Any:
     reply = await posd.call("POST", "/reprocess", socket=posd.admin_socket)
     assert reply.status == 200
     return reply.json
-
-
-async def configured_otherwise(posd: Daemon, old: str, new: str) -> None:
-    """Replace a part of the configuration and restart."""
-    assert await posd.stop() == 0
-    assert old in posd.config
-    posd.config = posd.config.replace(old, new)
-    await posd.start()
-
-
-async def in_quarantine(posd: Daemon) -> list[Any]:
-    """Return the quarantine from the local API."""
-    return list((await posd.call("GET", "/quarantine", socket=posd.admin_socket)).json["quarantine"])
-
-
-# Refused bodies that are usable later.
-
-
-@pytest.mark.slow
-async def test_events_of_an_unknown_terminal_are_applied_once_it_is_in_the_fleet(counters: list[Shop]) -> None:
-    counter = counters[0]
-    posd = counter.daemon
-    await configured_otherwise(posd, 'serial = "SN-1"', 'serial = "SN-TYPO"')
-    payment = await counter.in_doubt()
-    for status, previous in APPROVED:
-        content = event(payment.identity, status, previous, "SN-1")
-        assert await payment.deliver(json.dumps(content).encode()) == 403
-    assert await payment.deliver(b"not an event") == 400
-    unknown = str(uuid4())  # the event belongs to a payment before the restore of a backup
-    orphaned = json.dumps(event(unknown, "DECLINED", None, "SN-1")).encode()
-    assert (await deliver_to(posd, address(posd, unknown), orphaned)).status == 403
-
-    report = await reprocess(posd)  # the configuration has not changed yet
-    assert (report["applied"], report["quarantined"], report["differing"]) == ([], 6, 0)
-    assert (await payment.get())["phase"] == "in_doubt"
-
-    await configured_otherwise(posd, 'serial = "SN-TYPO"', 'serial = "SN-1"')
-    report = await reprocess(posd)
-    assert [(item["client_transaction_id"], item["verdict"]) for item in report["applied"]] == [
-        *[(payment.identity, "applied")] * 4,
-        (unknown, "applied"),
-    ]
-    assert (report["quarantined"], report["differing"]) == (1, 0)
-    document = await payment.get()
-    assert (document["outcome"]["result"], document["status"]) == ("approved", "APPROVAL")
-    assert attention(document) == {"quarantined_event", "serial_mismatch"}  # the other body is still in quarantine
-    assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
-    assert [content for _, content in quarantined(posd, payment.identity)] == [b"not an event"]
-    orphan = await posd.transaction(unknown)
-    assert (orphan["outcome"]["result"], attention(orphan)) == ("declined", {"orphan", "gap"})
-    (left,) = await in_quarantine(posd)
-    assert left["client_transaction_id"] == payment.identity
-    kinds = [item["kind"] for item in await payment.history() if item["kind"] != "search"]
-    assert kinds == ["intent", "attempt", *["quarantined"] * 2, *["event"] * 4]
-
-    report = await reprocess(posd)
-    assert (report["applied"], report["quarantined"], report["differing"]) == ([], 1, 0)
 
 
 # Changes of the file that posd has not made.

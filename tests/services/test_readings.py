@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from posd.base.fair_queue import APART_BYTES, read_apart
-from posd.payments.inbox import BodyNotParsed, EventReadings
+from posd.payments.inbox import MAX_READINGS, BodyNotParsed, EventReadings
 from posd.payments.wire import NotAnEvent, read_event
 from tests.core.scenarios import IDENTITY
 from tests.rig.events import body
@@ -24,11 +24,23 @@ SMALL_BYTES = 4096
 
 async def test_within_a_commit_only_small_bodies_are_parsed() -> None:
     memory = EventReadings()
-    assert memory.within_commit(SMALL) == read_event(SMALL)
+    assert memory.within_commit(SMALL.ljust(APART_BYTES)) == read_event(SMALL)
     with pytest.raises(BodyNotParsed) as large:
         memory.within_commit(LARGE)
     await memory.read(large.value.body, "peer")
     assert memory.within_commit(LARGE) == read_event(LARGE)
+
+
+async def test_the_last_used_large_events_are_parsed_once() -> None:
+    memory = EventReadings()
+    used = [LARGE + b" " * number for number in range(MAX_READINGS + 1)]
+    first = [await memory.read(content, "peer") for content in used[:-1]]
+    assert await memory.read(used[0], "peer") is first[0]
+    for content in (used[-1], SMALL.ljust(APART_BYTES)):
+        await memory.read(content, "peer")
+    assert [memory.within_commit(used[number]) is first[number] for number in (0, 2)] == [True] * 2
+    with pytest.raises(BodyNotParsed):
+        memory.within_commit(used[1])
 
 
 async def test_the_stored_result_of_an_invalid_body_is_small() -> None:

@@ -1,7 +1,7 @@
 """Replies to callbacks with a valid token: each result with its reply and its reason, and the checks. No I/O.
 
 The reply to a wrong token is 403, before the body is read, and nothing is stored. Terminals send events of payments
-again after 408, 429 and 5xx. Terminals send a print webhook once, whatever the reply, so posd polls that job.
+again after 408, 429 and 5xx. Terminals send a print webhook once, for any reply, so posd polls that job.
 
 Source: terminal API, Delivery, Printing.
 """

@@ -39,7 +39,7 @@ def pair(config: Config) -> tuple[Path, Path]:
 
 
 def expired(config: Config) -> datetime | None:
-    """Return when the shop's own certificate ended, or None. posd renews a certificate of its own when it starts."""
+    """Return when the shop's own certificate expired, or None. posd renews a certificate of its own when it starts."""
     with suppress(OSError, TlsError):
         info = describe(config.webhooks.certificate or Path())
         return info.not_after if info.validity(datetime.now(UTC)) is Validity.EXPIRED else None

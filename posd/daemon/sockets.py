@@ -44,7 +44,7 @@ def lock_directory(directory: Path) -> int:
     try:
         if not directory.exists():
             directory.mkdir(parents=True)
-            directory.chmod(0o755)  # tills need this mode to reach their socket, whatever the umask
+            directory.chmod(0o755)  # tills need this mode to reach their socket, independent of the umask
         return files.lock(path)
     except BlockingIOError:
         raise SocketError(

@@ -24,7 +24,7 @@ from posd.httpd.connection import ListenerContext, cut, serve
 #: Seconds until the next accept after file descriptors ran out.
 ACCEPT_RETRY_SECONDS = 0.1
 #: Amount of work in one step of the accept loop, on the LAN and on a Unix socket. Other tasks run after each step,
-#: whatever the load. All tills share one accept queue, and a till with hundreds of connections must not fill it. So a
+#: at any load. All tills share one accept queue, and a till with hundreds of connections must not fill it. So a
 #: step on a Unix socket is larger.
 LAN_TURN_WORK = 32
 LOCAL_TURN_WORK = 512

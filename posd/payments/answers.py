@@ -247,7 +247,7 @@ def judge_abort(attempt: Attempt, *, reads_errors: bool = True) -> AbortAnswer:
 
 
 def finds_running(attempt: Attempt) -> bool:
-    """Whether the reply to an abort reports a busy terminal, whatever its HTTP status."""
+    """Whether the reply to an abort reports a busy terminal, independent of its HTTP status."""
     error = read_envelope(attempt.body) if isinstance(attempt, Replied) else None
     return error is not None and error.busy
 

@@ -7,7 +7,7 @@ it. A state never goes back.
 
 A `Trail` has the content of all events of one transaction so far. Each event is an edge `previous_status -> status`. A
 gap is marked when an applied event names another previous state than the last recorded state (terminal API, Events).
-The gap is closed when the edges connect again, whatever their order of arrival. `apply_search_state` adds a state from
+The gap is closed when the edges connect again, in any order of arrival. `apply_search_state` adds a state from
 a search, which names no previous state.
 
 Source: terminal API, Lifecycle.

@@ -1,6 +1,6 @@
 """Inbox of the print channel: the handling of each authentic print webhook (terminal API, Printing).
 
-`base.replies` has the replies. A terminal never sends a webhook again, whatever the HTTP status of the reply. So posd
+`base.replies` has the replies. A terminal never sends a webhook again, for any HTTP status of the reply. So posd
 polls the job after it has refused a webhook.
 
 | webhook                                                    | effect                                           |

@@ -233,8 +233,8 @@ class QueuedEvent:
 class Sender:
     """Sender of events. The waiting events survive a restart.
 
-    A lane is a task that sends events in order. Each transaction has one lane. An event marked `alone` has a lane to
-    itself, and so has each event on an unruly network.
+    A worker is a task that sends events in order. Each transaction has one worker. An event marked `alone` has a worker
+    to itself, and so has each event on an unruly network.
 
     Each line of the file is one change: a new or changed event (`put`), or its removal (`done`). The file is emptied
     when no event waits.
@@ -267,8 +267,8 @@ class Sender:
         self._timeout = timeout
         self._seed = seed
         self._unruly = unruly
-        #: Transaction, or number of an event marked `alone` -> lane.
-        self._lanes: dict[str | int, asyncio.Task[None]] = {}
+        #: Transaction, or number of an event marked `alone` -> worker.
+        self._workers: dict[str | int, asyncio.Task[None]] = {}
         self._running = False
 
     def start(self) -> None:
@@ -291,8 +291,8 @@ class Sender:
         For an event that was already attempted, the retry limit of 15 minutes continues.
         """
         self._running = False
-        await cancel(self._lanes.values())
-        self._lanes.clear()  # a task that is cancelled before it begins does not remove itself
+        await cancel(self._workers.values())
+        self._workers.clear()  # a task that is cancelled before it begins does not remove itself
 
     def close(self) -> None:
         """Close the file. Waiting events stay in it."""
@@ -316,12 +316,12 @@ class Sender:
         return next((item for item in items if not item.alone), None)
 
     def _send(self, item: QueuedEvent) -> None:
-        """Start the lane of an event, unless it runs."""
-        lane = item.number if item.alone else item.client_transaction_id
-        if self._running and lane not in self._lanes:
-            self._lanes[lane] = asyncio.create_task(self._run(lane, item))
+        """Start the worker of an event, unless it runs."""
+        key = item.number if item.alone else item.client_transaction_id
+        if self._running and key not in self._workers:
+            self._workers[key] = asyncio.create_task(self._run(key, item))
 
-    async def _run(self, lane: str | int, item: QueuedEvent) -> None:
+    async def _run(self, key: str | int, item: QueuedEvent) -> None:
         try:
             if item.alone:
                 await self._deliver(item)
@@ -329,7 +329,7 @@ class Sender:
                 while (first := self._first(item.client_transaction_id)) is not None:
                     await self._deliver(first)
         finally:
-            self._lanes.pop(lane, None)
+            self._workers.pop(key, None)
 
     def _detoured(self, item: QueuedEvent) -> list[QueuedEvent]:
         """Return the deliveries of an event on an unruly network: late, in random order, and some events twice."""

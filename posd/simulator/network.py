@@ -217,7 +217,7 @@ SERVICE_TYPE = "_card-terminal._tcp.local."
 WRONG_NAME = "another-terminal.invalid"
 #: Lifetime of generated certificates: within the limit of strict clients.
 LIFETIME = timedelta(days=397)
-#: Time since an expired certificate ended: longer than the error of any clock.
+#: Time since the certificate expired: longer than the error of any clock.
 EXPIRED_FOR = timedelta(days=30)
 
 _Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]

@@ -111,8 +111,8 @@ def candidates(db: sqlite3.Connection, table: PrunedTable, after: Place, before:
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row whose time is from `before` to `until`.
 
-    No later row is old, whatever its time. If its time is before `before`, the clock was behind when posd wrote the
-    row. A row with a time after `until` is ignored, because the clock was ahead.
+    No later row is old. If its time is before `before`, the clock was behind when posd wrote the row. A row with a time
+    after `until` is ignored, because the clock was ahead.
     """
     row = db.execute(
         f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file

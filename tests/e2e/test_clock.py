@@ -25,7 +25,7 @@ from tests.rig.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
 
-AHEAD = 500.0  # days. The certificate has then ended, and the CA is still valid
+AHEAD = 500.0  # days. The certificate has then expired, and the CA is still valid
 HOUR = timedelta(hours=1)
 BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
 
@@ -175,7 +175,7 @@ async def test_a_person_confirms_the_clock(shop: Shop, clock: FakeTime) -> None:
     assert (await posd.call("POST", "/clock/confirm", BY_ANA)).json["code"] == "forbidden"
     said = (await admin(posd, "POST", "/clock/confirm", BY_ANA)).json
     assert (said["sure"], said["confirmation"]["operator"]) == (True, "Ana")
-    await posd.log_line("certificate.loaded")  # for this clock, the previous certificate has ended
+    await posd.log_line("certificate.loaded")  # for this clock, the previous certificate has expired
     await sure(posd)
     await posd.restart()
     await sure(posd)

@@ -135,7 +135,7 @@ async def test_a_silence_raises_stalled_and_causes_a_search(counter: Shop, statu
     assert (await payment.get())["attention"] == []
 
 
-# Tests of searches that start at once, whatever the limits are.
+# Tests of searches that start at once, with any limits.
 
 
 @pytest.mark.parametrize(("status", "previous"), [("APPROVAL_REQUESTED", "CARD_PRESENTED"), ("NEW_STATE", None)])

@@ -1,4 +1,4 @@
-"""Accepted connections of a test's server. The connections end with the server, whatever their state."""
+"""Accepted connections of a test's server. The connections end with the server, in any state."""
 
 import asyncio
 import ssl

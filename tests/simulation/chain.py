@@ -232,7 +232,7 @@ class Chain(Part):
     def _certain(self) -> bool:
         """Whether the till and posd agree about this chain."""
         truths = [self.truth(link.identity) for link in self._links]
-        # The terminal's table forbids to end a payment itself after the request to the acquirer. The result is unknown.
+        # A terminal must not end a payment itself after it asked the acquirer. If it does, the result is unknown.
         itself = (truth.identity for truth in truths if truth.end in ("TERMINAL_REJECTED", "TERMINAL_CANCELED"))
         if any(truth.doubtful for truth in truths) or any(map(self.checks.acquirer_asked, itself)):
             return False

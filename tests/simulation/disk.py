@@ -6,7 +6,7 @@ tests/power/platter.py describes the assumptions about disk and file system. In 
   the kernel counts them as written. Processes still read the new content.
 - After the kill of a process, other processes see all of its writes. A power cut can still lose unsynced writes.
 - Folders are durable as soon as they are made. A rename from one folder into another is two changes.
-- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but no power cut.
+- SQLite's shared memory (`-shm`) is never written to the disk: it survives a kill, but not a power cut.
 
 The files themselves are real. SQLite (see `vfs`) and the module `os` use an active disk, which keeps a record of each
 write in memory. The replacements for functions of `os`, which `pathlib`, `tempfile` and asyncio use, change only

@@ -25,7 +25,7 @@ def new_id(random: "Random", version: int | None = 4) -> str:
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:
-    """Return whether a work ended within these seconds. Otherwise cancel it."""
+    """Return whether the work ended within these seconds. Otherwise cancel it."""
     try:
         async with asyncio.timeout(seconds):
             await work

@@ -58,13 +58,13 @@ class Service:
         return _below(path, self.made)
 
     def hides(self, path: Path) -> bool:
-        """Return whether the unit hides a path from the daemon, whatever the permissions are."""
+        """Return whether the unit hides a path from the daemon, independent of the permissions."""
         hidden = [*_HOMES] if self.last("ProtectHome") in ("yes", "true", "tmpfs") else []
         hidden += _TEMPORARY if self.last("PrivateTmp") in ("yes", "true") else ()
         return _below(path, map(Path, hidden))
 
     def read_only(self, path: Path) -> bool:
-        """Return whether the unit forbids the daemon to write to a path, whatever the permissions are."""
+        """Return whether the unit forbids the daemon to write to a path, independent of the permissions."""
         writable = [Path(word.lstrip("-+")) for word in self.words("ReadWritePaths")]
         return self.last("ProtectSystem") == "strict" and not _below(path, (*self.made, *writable))
 

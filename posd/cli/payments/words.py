@@ -188,8 +188,7 @@ def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
     """Return the text of the fields of a history entry or an evidence, without empty ones and those in `told`."""
     left = {name: value for name, value in fields.items() if name not in NOT_DETAILS and name not in told}
     ordered = dict.fromkeys((*(name for name in chosen("detail") if name in left), *left))
-    parts = [_detail(name, left[name]) for name in ordered]
-    return ", ".join(filter(None, parts))
+    return ", ".join(filter(None, (_detail(name, left[name]) for name in ordered)))
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from posd.payments.answers import AbortAnswer, judge_abort
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record
-from posd.records.model import Phase, facts_of
+from posd.records.model import facts_of
 from posd.records.service import RecordService, storage_problem
 from posd.records.start import identity_conflict
 from posd.storage import CommitUncertain, StorageUnavailable
@@ -180,8 +180,8 @@ class Aborts(RecordService):
 
 def _require_open(transaction: Transaction) -> None:
     """Raise Problem if the transaction has ended."""
-    if transaction.phase is Phase.FINAL and transaction.outcome is not None:
-        raise Problem("already_final", f"cannot abort: the payment has already ended ({transaction.outcome.result})")
+    if (outcome := transaction.outcome) is not None:
+        raise Problem("already_final", f"cannot abort: the payment has already ended ({outcome.result})")
 
 
 #: Results of an abort that the till gets as a Problem -> (problem code, detail). `{id}`: the transaction's id.

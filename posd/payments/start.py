@@ -505,8 +505,8 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:
         """Raise Problem if the transaction has ended, or has an open call to its terminal."""
-        if transaction.phase is Phase.FINAL and transaction.outcome is not None:
-            raise Problem("already_final", f"the payment has already ended ({transaction.outcome.result})")
+        if (outcome := transaction.outcome) is not None:
+            raise Problem("already_final", f"the payment has already ended ({outcome.result})")
         # A transaction in phase `starting` has an open start call until the reply is recorded.
         if self._outstanding.of(transaction.client_transaction_id) or transaction.phase is Phase.STARTING:
             raise Problem(

@@ -6,7 +6,7 @@ The disk of these parts can fail, or another process can lock their database.
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,12 +17,14 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
+from posd.base.problems import Problem
 from posd.config import load
 from posd.config.schema import AmountsConfig
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
 from posd.payments.amounts import NOTHING_MORE
 from posd.payments.attentions import ApprovalChecks
+from posd.payments.inbox import Inbox
 from posd.payments.model import Transaction
 from posd.payments.start import Payments
 from posd.printing import rows
@@ -37,8 +39,17 @@ from tests.rig.daemon import toml
 from tests.rig.terminal import PATIENCE_SECONDS, ScriptedTerminal, scripted_terminal
 
 CHARGE = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
-URLS, CHECKS = CallbackUrls((b"k" * 32,), "", 1), ApprovalChecks("", lambda: True)
+URLS, CHECKS = CallbackUrls((b"k" * 32,), "", 1, "https://pos.example"), ApprovalChecks("", lambda: True)
 RECEIPT = json.dumps({"document": {"text": "TOTAL 11.20"}}).encode()
+
+
+async def code_of(call: Awaitable[object]) -> str:
+    """Return the code of the Problem that a call raises, or an empty text."""
+    try:
+        await call
+    except Problem as problem:
+        return problem.code
+    return ""
 
 
 @dataclass
@@ -51,6 +62,7 @@ class Inside:
     store: Store
     payments: Payments
     aborts: Aborts
+    inbox: Inbox
     turns: PrintTurns
     printing: Printing
     foreign: sqlite3.Connection
@@ -78,7 +90,9 @@ class Inside:
 
     def reload(self, configuration: str) -> None:
         """Reload the terminals and the profile."""
-        (self.database.parent / "config.toml").write_text(toml(self.database.parent, configuration))
+        public = '[webhooks]\npublic_url = "https://pos.example"'  # of terminals in the cloud
+        text = toml(self.database.parent, configuration).replace("[webhooks]", public)
+        (self.database.parent / "config.toml").write_text(text)
         config = load(self.database.parent / "config.toml")
         self.fleet.adopt(self.fleet.make_clients(config.terminals), config.profiles)
 
@@ -113,9 +127,9 @@ class Inside:
 
 
 @asynccontextmanager
-async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Inside]:
-    """Build the parts. The terminal's address is configured, or announced."""
-    async with scripted_terminal(home, ports=2) as terminal:
+async def composed(home: Path, *, announced: bool = False, **device: Any) -> AsyncIterator[Inside]:
+    """Build the parts. The terminal's address is configured, or announced. `device`: see `scripted_terminal`."""
+    async with scripted_terminal(home, ports=2, **device) as terminal:
         address = f'base_url = "{terminal.base_url}"\n'
         (home / "config.toml").write_text(
             toml(home, terminal.toml.replace(address, "") if announced else terminal.toml)
@@ -125,11 +139,11 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
         fleet, turns = Fleet(config.terminals, config.profiles), PrintTurns()
         parts = ServiceParts(store, fleet, partial(datetime.now, UTC))
-        payments = Payments(parts, URLS, UTC, ApprovalChecks("", lambda: True))
-        aborts = Aborts(parts)
+        payments = Payments(parts, URLS, UTC, CHECKS)
+        aborts, inbox = Aborts(parts), Inbox(parts, "", CHECKS)
         printing = Printing(parts, URLS, turns)
         foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
-        inside = Inside(home / "posd.db", terminal, fleet, store, payments, aborts, turns, printing, foreign)
+        inside = Inside(home / "posd.db", terminal, fleet, store, payments, aborts, inbox, turns, printing, foreign)
         if announced:
             inside.announce(0)
         try:

@@ -2,33 +2,37 @@
 
 import asyncio
 import json
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
 import pytest
 
+from posd.base.limits import CALLS_OF_TRANSACTION, EVENT_BYTES, EVENTS_OF_TERMINAL
+from posd.base.operations import OperationType
 from posd.base.problems import Problem
 from posd.config import load
-from posd.payments import rows
-from posd.payments.abort import Aborts
-from posd.payments.attentions import ApprovalChecks
-from posd.payments.inbox import Inbox
-from posd.payments.start import Payments
+from posd.payments import journal, rows
+from posd.payments.abort import MAX_REPLY_BYTES, Aborts
+from posd.payments.answers import NOTHING_RUNNING_STATUS, AbortAnswer
+from posd.payments.entries import AbortRequested, Released, Resolved
+from posd.payments.model import Result
 from posd.records import terminals
-from posd.records.callback_urls import CallbackUrls
-from posd.records.service import ServiceParts
-from posd.storage.store import Store
+from posd.records.quotas import Quotas
+from posd.records.service import CallsInFlight, ServiceParts
 from posd.terminals.fleet import Fleet
 from tests.rig.daemon import toml
 from tests.rig.events import body
-from tests.rig.terminal import ScriptedTerminal, scripted_terminal
-from tests.services.inside import CHARGE, composed
+from tests.rig.shop import answering
+from tests.rig.terminal import Request
+from tests.services.inside import CHARGE, code_of, composed
 
-BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+WORD = ("Ana", "the slip shows it", 1000)
+RELEASED, RESOLVED = Released(*WORD), Resolved(*WORD, Result.DECLINED)
+OTHER = json.dumps({"type": "TERMINAL", "code": "TER-004", "object": {"serial_number": "SN-OTHER"}}).encode()
 
 
 def now() -> datetime:
@@ -41,82 +45,39 @@ async def test_an_abort_refused_while_the_payment_ends_does_not_hold_the_termina
     At the moment when the final event frees the terminal, the abort still counts as a call.
     """
     identity = str(uuid4())
-    async with scripted_terminal(tmp_path) as terminal:
-        (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
-        config = load(tmp_path / "config.toml")
-        store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet = Fleet(config.terminals, config.profiles)
-        parts, checks = ServiceParts(store, fleet, now), ApprovalChecks("", lambda: True)
-        payments = Payments(parts, CallbackUrls((b"k" * 32,), "", 1), UTC, checks)
-        inbox = Inbox(parts, "", checks)
-        aborts = Aborts(parts)
-        await payments.start(identity, BODY)
-        asked = await inbox.receive(identity, body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"), "peer")
-        assert asked.result.status == 200
-
-        with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")  # the writer waits for this lock while the two functions queue
-            busy = asyncio.create_task(store.write(lambda _unit: True))
-            for _ in range(2):  # the call passes its function to the writer, and the writer accepts the function
-                await asyncio.sleep(0)
-            abort = asyncio.create_task(aborts.abort(identity, None))
+    async with composed(tmp_path) as inside:
+        await inside.payments.start(identity, CHARGE)
+        deliver = partial(inside.inbox.receive, identity, peer="peer")
+        assert (await deliver(body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"))).result.status == 200
+        inside.lock()  # the writer waits for this lock while the two functions queue
+        busy = asyncio.create_task(inside.store.write(lambda _unit: True))
+        for _ in range(2):  # the call passes its function to the writer, and the writer accepts the function
             await asyncio.sleep(0)
-            final = asyncio.create_task(
-                inbox.receive(identity, body(identity, "APPROVAL", "APPROVAL_REQUESTED"), "peer")
-            )
-            await asyncio.sleep(0)
-            assert len(store.writer._waiting) == 2
-            other.execute("ROLLBACK")
+        abort = asyncio.create_task(code_of(inside.aborts.abort(identity, None)))
+        await asyncio.sleep(0)
+        final = asyncio.create_task(deliver(body(identity, "APPROVAL", "APPROVAL_REQUESTED")))
+        await asyncio.sleep(0)
+        assert len(inside.store.writer._waiting) == 2
+        inside.unlock()
         assert await busy
-        assert (await final).result.status == 200
-        with pytest.raises(Problem, match="the acquirer was already asked"):
-            await abort
-        assert await store.read(rows.leases) == {}
-        assert terminal.aborts == 0
-        await payments.drain(0)
-        await fleet.close()
-        await store.close()
-
-
-def same(terminal: ScriptedTerminal) -> str:
-    return terminal.toml
-
-
-def removed(_terminal: ScriptedTerminal) -> str:
-    return '[[terminals]]\nserial = "SN-OTHER"\n'
-
-
-def without_address(terminal: ScriptedTerminal) -> str:
-    return f'[[terminals]]\nserial = "SN-TEST"\nfingerprint_sha256 = "{terminal.fingerprint}"\n'
-
-
-def moved(terminal: ScriptedTerminal) -> str:
-    return terminal.toml.replace(terminal.base_url, terminal.base_urls[1])
-
-
-def without_abort(terminal: ScriptedTerminal) -> str:
-    return f"{terminal.toml}[profile.charge]\nabortable = false\n"
+        assert ((await final).result.status, await abort) == (200, "past_point_of_no_return")
+        assert (await inside.store.read(rows.leases), inside.terminal.aborts) == ({}, 0)
 
 
 @pytest.mark.parametrize(
     ("code", "reason", "configuration", "acknowledged", "reported"),
     [
-        ("", "", same, "SN-TEST", None),
-        ("identity_conflict", "says that it is", same, "SN-TEST", "SN-OTHER"),
-        ("not_abortable", "another device", same, "SN-OTHER", None),
-        ("not_abortable", "abortable = false", without_abort, "SN-TEST", None),
-        ("terminal_offline", "cannot be reached", removed, "SN-TEST", None),
-        ("terminal_offline", "cannot be reached", without_address, "SN-TEST", None),
-        ("terminal_offline", "cannot be reached", moved, "SN-TEST", None),
+        ("", "", "{entry}", "SN-TEST", None),
+        ("identity_conflict", "says that it is", "{entry}", "SN-TEST", "SN-OTHER"),
+        ("not_abortable", "another device", "{entry}", "SN-OTHER", None),
+        ("not_abortable", "abortable = false", "{entry}[profile.charge]\nabortable = false\n", "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", '[[terminals]]\nserial = "SN-OTHER"\n', "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", '[[terminals]]\nserial = "SN-TEST"\n', "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", "{moved}", "SN-TEST", None),
     ],
 )
 async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
-    tmp_path: Path,
-    code: str,
-    reason: str,
-    configuration: Callable[[ScriptedTerminal], str],
-    acknowledged: str,
-    reported: str | None,
+    tmp_path: Path, code: str, reason: str, configuration: str, acknowledged: str, reported: str | None
 ) -> None:
     """An abort carries no id. On another device it would cancel the payment of another customer.
 
@@ -126,7 +87,8 @@ async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
     identity = str(uuid4())
     async with composed(tmp_path) as inside:
         terminal = inside.terminal
-        (tmp_path / "config.toml").write_text(toml(tmp_path, configuration(terminal)))
+        moved = terminal.entry("SN-TEST", terminal.base_urls[1])
+        (tmp_path / "config.toml").write_text(toml(tmp_path, configuration.format(entry=terminal.toml, moved=moved)))
         terminal.serial = acknowledged
         await inside.payments.start(identity, CHARGE)
         config = load(tmp_path / "config.toml")
@@ -139,3 +101,69 @@ async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
         assert (refused.value.code if refused else "") == code
         assert terminal.aborts == (not code)
         await fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("since", "status", "reply", "code", "probe"),
+    [
+        ("", 200, b" " * (MAX_REPLY_BYTES + 1), "", AbortAnswer.TAKEN),
+        ("", 404, b"", "not_configured", AbortAnswer.NOT_TAKEN),
+        ("", NOTHING_RUNNING_STATUS, b"", "nothing_running", AbortAnswer.NOTHING_RUNNING),
+        ("", NOTHING_RUNNING_STATUS, OTHER, "nothing_running", AbortAnswer.UNREACHABLE),
+        ("it ends meanwhile", NOTHING_RUNNING_STATUS, b"", "already_final", None),
+        ("it was resolved", 200, b"", "already_final", None),
+        ("it was released", 200, b"", "not_abortable", None),
+        ("it lost its terminal", 200, b"", "not_abortable", None),
+        ("it was not started", 200, b"", "not_found", None),
+        ("too many calls", 200, b"", "limit_reached", AbortAnswer.TAKEN),
+    ],
+)
+async def test_the_till_learns_the_effect_of_its_abort(
+    tmp_path: Path, since: str, status: int, reply: bytes, code: str, probe: AbortAnswer | None
+) -> None:
+    """`probe`: the result of posd's own abort afterwards, which has no limit. None: none is sent."""
+    identity, during = str(uuid4()), list[str]()
+    quotas, calls, sent = Quotas(clock=lambda: 0.0), CallsInFlight(), since in ("", "it ends meanwhile")
+    async with composed(tmp_path) as inside:
+        aborts = Aborts(ServiceParts(inside.store, inside.fleet, now, outstanding=calls, quotas=quotas))
+        till = inside.till(outstanding=calls)
+
+        async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+            during.append(await code_of(till.decide(identity, RELEASED)))
+            if since == "it ends meanwhile":
+                await inside.inbox.receive(identity, body(identity, "TERMINAL_CANCELED"), "peer")
+            await answering(status, reply)(request, writer)
+
+        inside.terminal.abort = answer
+        if since != "it was not started":
+            await till.start(identity, CHARGE)
+        if since in ("it was resolved", "it was released"):
+            await till.decide(identity, RELEASED if since == "it was released" else RESOLVED)
+        if since == "it lost its terminal":
+            await inside.store.write(partial(rows.give_up_leases, client_transaction_id=identity))
+        for _ in range(CALLS_OF_TRANSACTION.value if since == "too many calls" else 0):
+            quotas.require_calls(identity, "cannot abort")
+        assert (await code_of(aborts.abort(identity, 1000)), inside.terminal.aborts) == (code, sent)
+        if not since:
+            left = EVENTS_OF_TERMINAL.value - 2 * EVENT_BYTES - min(len(reply), MAX_REPLY_BYTES)
+            assert [bool(quotas.limit_of_event("SN-TEST", size)) for size in (left, left + 1)] == [False, True]
+        assert await aborts.probe(identity) == probe
+        entries = [item.entry for item in await inside.store.read(lambda db: list(journal.entries(db, identity)))]
+        requested = [AbortRequested(probe=False, uid=1000)] * sent + [AbortRequested(probe=True)] * (probe is not None)
+        assert [entry for entry in entries if isinstance(entry, AbortRequested)] == requested
+        assert during == ["call_outstanding"] * inside.terminal.aborts
+
+
+async def test_the_record_and_the_profile_decide_whether_an_abort_is_possible(tmp_path: Path) -> None:
+    async with composed(tmp_path) as inside:
+        inside.reload(f"{inside.terminal.toml}[profile.refund]\nabortable = false\n")
+        charge, _ = await inside.payments.start(identity := str(uuid4()), CHARGE)
+        changed, refund = partial(msgspec.structs.replace, charge), OperationType.REFUND
+        others = (
+            changed(type=None),
+            changed(type=refund, terminal="SN-GONE"),
+            changed(released=True),
+            changed(type=refund),
+        )
+        assert [inside.aborts.possible(item) for item in (charge, *others)] == [True, True, True, False, False]
+        assert await inside.aborts.abort(identity, None) == await inside.get(identity)

@@ -10,8 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.base.problems import Problem
-from posd.payments import transitions
+from posd.payments import rows, transitions
 from posd.payments.attentions import ApprovalChecks
+from posd.payments.entries import Released
 from posd.payments.model import Transaction
 from posd.payments.record import begin
 from posd.payments.transitions import rebuild
@@ -90,7 +91,10 @@ async def test_a_fault_after_sending_is_not_reported_as_not_sent(
     with capture_logs() as lines:
         transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, created) == (Phase.STARTING, True)
-    assert [line["transaction"] for line in lines if line["event"] == "posd.internal_error"] == [identity]
+    told = [line["event"] for line in lines if line.get("transaction") == identity]
+    assert told == ["payment.started", "posd.internal_error"]
+    with pytest.raises(Problem, match="a call to terminal SN-TEST is under way"):
+        await inside.payments.decide(identity, Released("Ana", "the terminal is dark", None))
     with inside.store.hub.subscribe(identity) as changed:
         monkeypatch.undo()
         await asyncio.wait_for(changed.wait(), 10)
@@ -156,13 +160,35 @@ async def test_no_start_is_recorded_in_a_file_removed_after_the_look_up(inside: 
     assert await inside.get(identity) is None
 
 
-async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stops(inside: Inside) -> None:
-    now, since_boot = datetime.now(UTC), iter([0.0, 59.0, 61.0])
-    payments = inside.till(now=lambda: now, elapsed=lambda: next(since_boot))
+@pytest.mark.parametrize(
+    ("since_boot", "end"), [([0, 59, 59, 59], ""), ([0, 59, 61], "expired"), ([0, 59, 59, 61], "not_started")]
+)
+async def test_a_start_is_late_by_the_boot_clock_even_if_the_wall_clock_stops(
+    inside: Inside, since_boot: list[float], end: str
+) -> None:
+    """`since_boot`: seconds at each check. The last check is just before the request is written."""
+    now, identity, seconds = datetime.now(UTC), str(uuid4()), iter(since_boot)
+    payments = inside.till(now=lambda: now, elapsed=lambda: next(seconds))
     until = (now + timedelta(seconds=60)).isoformat()
-    with pytest.raises(Problem) as late:
-        await payments.start(str(uuid4()), CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())
-    assert (late.value.code, inside.terminal.requests) == ("expired", [])
+    try:
+        started, _ = await payments.start(identity, CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())
+        found = started.outcome.result if started.outcome else ""
+    except Problem as late:
+        found = late.code
+    assert (found, len(inside.terminal.requests)) == (end, not end)
+
+
+async def test_a_start_whose_intent_is_on_the_disk_after_a_failed_commit_ends_without_a_request(inside: Inside) -> None:
+    aside = inside.database.with_name("aside.db")
+
+    def come_back() -> datetime:
+        if aside.exists():
+            aside.rename(inside.database)
+        return datetime.now(UTC)
+
+    till = inside.till(refuse_unseen=lambda: inside.database.rename(aside), now=come_back)
+    transaction, created = await till.start(str(uuid4()), CHARGE)
+    assert (there(transaction.outcome).result, created, inside.terminal.requests) == ("not_started", True, [])
 
 
 async def test_only_a_start_with_a_time_limit_needs_a_trusted_clock(inside: Inside) -> None:
@@ -269,9 +295,8 @@ async def test_a_stop_records_the_state_of_a_start_whose_till_has_disconnected(i
     await arrived.wait()
     till.cancel()
     await inside.payments.drain(0)
-    stopped = await inside.get(identity)
+    stopped = there(rows.get(inside.foreign, identity))
     release.set()
-    assert stopped is not None
     assert stopped.phase is Phase.IN_DOUBT
 
 
@@ -288,3 +313,4 @@ async def test_a_callback_before_the_intent_is_recorded_prevents_the_start(insid
     await earlier
     transaction, created = await starting
     assert (transaction.orphan, created, inside.terminal.requests) == (True, False, [])
+    assert inside.fleet.of(inside.terminal.serial).addresses.trusted is None, "nothing was sent to the device"

@@ -44,31 +44,6 @@ async def test_an_abort_that_the_terminal_may_have_accepted_is_answered_202(shop
     assert reasons[2:5] == ["abort_requested", answered, "event:TERMINAL_CANCELED"]
 
 
-#: Reply of a terminal that did not accept an abort -> the problem.
-NOT_TAKEN = {409: (409, "nothing_running"), 404: (501, "not_configured")}
-
-
-@pytest.mark.parametrize("status", NOT_TAKEN)
-async def test_an_abort_that_the_terminal_did_not_accept_is_a_problem(shop: Shop, status: int) -> None:
-    payment = await shop.started()
-    shop.terminal.abort = answering(status)
-    reply = await abort(payment)
-    assert (reply.status, reply.json["code"]) == NOT_TAKEN[status]
-    document = await payment.get()
-    assert (document["phase"], document["outcome"]) == ("active", None)
-    await payment.end()
-
-
-async def test_after_the_acquirer_was_asked_no_abort_is_sent(shop: Shop) -> None:
-    payment = await shop.started()
-    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
-    before = shop.terminal.aborts
-    assert not (await payment.get())["abortable"]
-    reply = await abort(payment)
-    assert (reply.status, reply.json["code"]) == (409, "past_point_of_no_return")
-    assert shop.terminal.aborts == before
-
-
 @pytest.mark.parametrize(("answer", "code"), [(200, None), (409, "already_final")])
 async def test_the_lease_lasts_until_the_abort_has_returned(shop: Shop, answer: int, code: str | None) -> None:
     payment = await shop.started()

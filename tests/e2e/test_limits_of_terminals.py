@@ -157,14 +157,3 @@ async def test_search_results_do_not_fill_the_disk_and_searches_continue(own: Sh
     assert await metric(posd, "calls_of_transaction") == statuses.count(429)
     own.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     assert (await posd.outcome(payment.identity, 60))["result"] == "approved"
-
-
-@pytest.mark.asyncio(loop_scope="function")
-async def test_replies_to_aborts_are_cut_and_endless_aborts_are_refused(own: Shop) -> None:
-    posd, payment = own.daemon, await own.started()
-    own.terminal.abort = answering(500, b"x" * 200_000)
-    statuses = [(await payment.post("abort")).status for _ in range(30)]
-    assert set(statuses) == {202, 429}
-    with disk(posd) as db:
-        (largest,) = db.execute("SELECT max(length(entry)) FROM journal").fetchone()
-    assert largest < 8 * limits.KIB

@@ -2,24 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 
 from posd.base.times import iso, parse_iso
 from tests.e2e.test_unlikely import approved as approved_in
 from tests.rig.chains import Operation, approved, operation, taking
-from tests.rig.connections import shut
-from tests.rig.daemon import running
-from tests.rig.shop import AMOUNT, Payment, Shop, acknowledging, open_shop
-from tests.rig.terminal import scripted_terminal
+from tests.rig.shop import Payment, Shop, acknowledging, open_shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Number of terminals in the quick suite.
@@ -39,15 +32,6 @@ async def refused(shop: Shop, code: str, **request: Any) -> Any:
     assert payment.requests == []
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
     return reply.json
-
-
-async def test_an_amount_has_at_most_the_digits_of_the_configuration(home: Path) -> None:
-    """tests/core/test_amount_units.py has the digits of the currencies."""
-    async with open_shop(home, '[merchant]\ncurrency = "JPY"\n[amounts]\ndecimals = 1\n') as own:
-        await refused(own, "invalid_request", amount={"subtotal_iva0": "5.11"})
-        fits = own.payment()
-        own.terminal.start = acknowledging(fits.serial)
-        assert (await fits.put(amount={"subtotal_iva0": "5.10"})).status == 201
 
 
 async def test_without_a_setting_the_currency_of_approvals_counts_even_after_a_restart(home: Path) -> None:
@@ -113,18 +97,6 @@ async def test_posd_sends_only_one_of_a_simultaneous_capture_and_void(shop: Shop
         assert {reply.json["code"] for reply in replies if reply.status == 409} <= {"chain_conflict", "already_derived"}
 
 
-@pytest.mark.parametrize("way", ["original", "transaction_reference"])
-async def test_an_operation_must_use_the_terminal_of_its_original(shop: Shop, way: str) -> None:
-    charge = await approved(shop, "charge")
-    named = {"original": charge.identity, "transaction_reference": charge.reference}[way]
-    void = operation(shop, "void", charge)
-    shop.terminal.start = taking
-    reply = await shop.daemon.call("PUT", f"/transactions/{void.identity}", {"type": "void", way: named})
-    assert (reply.status, reply.json["terminal"]) == (201, charge.serial), reply.body
-    unknown = await shop.daemon.call("PUT", f"/transactions/{uuid4()}", {"type": "void", way: str(uuid4())})
-    assert unknown.json["code"] == "unknown_terminal"
-
-
 async def ended(item: Operation, authorized: float | None, **request: Any) -> Operation:
     """Run an operation to its approval with this `authorized_amount`."""
     await item.begin(**request)
@@ -171,60 +143,6 @@ async def test_a_start_in_time_is_sent_and_a_later_repetition_gets_the_payment(s
     assert len(payment.requests) == 1
     for later in (soon(-600), soon(900), None, "nonsense"):
         assert (await payment.put(not_after=later)).status == 200
-
-
-@asynccontextmanager
-async def slow_door(behind: str, open_at: Callable[[], datetime]) -> AsyncIterator[str]:
-    """Run a proxy before a terminal. The proxy passes no bytes before the time `open_at()`. Yield the base URL of the
-    proxy."""
-    there = urlsplit(behind)
-
-    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                writer.write(data)
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-    async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await asyncio.sleep(max(0.0, (open_at() - datetime.now(UTC)).total_seconds()))
-            inner_reader, inner_writer = await asyncio.open_connection(there.hostname, there.port)
-            await asyncio.gather(pipe(reader, inner_writer), pipe(inner_reader, writer))
-        finally:
-            writer.close()
-
-    through: list[asyncio.Task[None]] = []
-    server = await asyncio.start_server(
-        lambda reader, writer: through.append(asyncio.ensure_future(come(reader, writer))), "127.0.0.1", 0
-    )
-    yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    await shut(server)
-    for task in through:
-        task.cancel()  # a probe of posd can come before the test sets the time, and would wait for a day
-    await asyncio.gather(*through, return_exceptions=True)
-
-
-async def test_a_start_that_becomes_too_late_before_sending_is_certainly_not_sent(home: Path) -> None:
-    until = datetime.now(UTC) + timedelta(days=1)
-    async with (
-        scripted_terminal(home) as terminal,
-        slow_door(terminal.base_url, lambda: until) as door,
-        running(home, terminal.toml.replace(terminal.base_url, door)) as posd,
-    ):
-        identity = str(uuid4())
-        until = datetime.now(UTC) + timedelta(seconds=1)
-        reply = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT, "not_after": iso(until)})
-        assert (reply.status, reply.json["phase"], reply.json["next_step"]) == (201, "final", "new_id_ok"), reply.body
-        outcome = reply.json["outcome"]
-        assert outcome["result"] == "not_started"
-        (evidence,) = outcome["evidence"]
-        assert evidence["kind"] == "unsent"
-        assert "not_after" in evidence["reason"]
-        assert terminal.requests == []
-        after = await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})
-        assert (after.status, after.json["phase"]) == (201, "active"), "the next payment can use the terminal"
 
 
 #: Till's `amount` -> amount in the request to the terminal, as bytes.

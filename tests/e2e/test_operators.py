@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.rig.events import body, event
-from tests.rig.shop import Held, Payment, Shop, acknowledging, answering, knowing
+from tests.rig.shop import Payment, Shop, acknowledging, knowing
 from tests.rig.webhooks import address, attention, deliver
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
@@ -81,28 +81,6 @@ async def test_a_repeated_release_does_not_free_the_next_payment(shop: Shop) -> 
     assert (await following.put()).status == 201
     assert (await payment.post("release", BY_ANA)).status == 200
     assert await holder(payment) == following.identity
-
-
-@pytest.mark.parametrize("call", ["release", "resolve"])
-async def test_an_operator_cannot_decide_while_a_call_to_the_terminal_is_under_way(shop: Shop, call: str) -> None:
-    word = BY_ANA | ({"result": "canceled"} if call == "resolve" else {})
-    payment = shop.payment()
-    shop.terminal.start = script = Held(acknowledging(payment.serial))
-    starting = asyncio.create_task(payment.put())
-    await script.arrived.wait()
-    reply = await payment.post(call, word, admin=True)
-    assert (reply.status, reply.json["code"]) == (409, "call_outstanding")
-    script.release.set()
-    assert (await starting).json["phase"] == "active"
-
-    shop.terminal.abort = script = Held(answering(200))
-    aborting = asyncio.create_task(payment.post("abort"))
-    await script.arrived.wait()
-    assert (await payment.post(call, word, admin=True)).json["code"] == "call_outstanding"
-    script.release.set()
-    assert (await aborting).status == 202
-    assert (await payment.post(call, word, admin=True)).status == 200
-    assert [item["kind"] for item in await payment.history()].count(call) == 1
 
 
 @pytest.mark.parametrize("call", ["release", "resolve"])
@@ -229,11 +207,3 @@ async def test_a_person_acknowledges_an_attention(shop: Shop, code: str) -> None
     listed = (await shop.daemon.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
     still = {item["client_transaction_id"] for item in listed}
     assert (payment.identity in still) == bool(attention(reply.json))
-
-
-async def test_a_slip_is_recorded_only_for_an_id_that_a_restore_may_have_lost(shop: Shop) -> None:
-    payment = shop.payment()
-    slip = BY_ANA | {"result": "approved", "terminal": payment.serial, "amount": {"subtotal_iva0": "11.20"}}
-    reply = await payment.post("resolve", slip, admin=True)
-    assert (reply.status, reply.json["code"]) == (404, "not_found")
-    assert (await payment.get())["code"] == "not_found"

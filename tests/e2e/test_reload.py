@@ -99,18 +99,6 @@ async def test_a_changed_serial_starts_no_second_payment_on_a_device(posd: Daemo
     assert (await charge(posd))[1]["phase"] == "active"
 
 
-async def test_exchanged_addresses_start_no_second_payment_on_a_device(
-    posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
-) -> None:
-    identity, _ = await charge(posd)
-    here, there_ = terminal.toml.replace('"SN-TEST"', '"SN-OTHER"'), other.toml.replace('"SN-OTHER"', '"SN-TEST"')
-    await reloaded(posd, here + there_)
-    for serial in ("SN-OTHER", "SN-TEST"):
-        _, refused = await charge(posd, serial)
-        assert (refused["code"], refused["blocking_transaction"]) == ("terminal_busy", identity)
-    assert (len(terminal.requests), len(other.requests)) == (1, 0)
-
-
 async def test_a_released_payment_does_not_hold_a_removed_terminal(posd: Daemon, terminal: ScriptedTerminal) -> None:
     identity, _ = await charge(posd)
     await reloaded(posd, terminal.toml.replace('"SN-TEST"', '"SN-NEW"'))

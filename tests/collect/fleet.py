@@ -265,7 +265,7 @@ async def fleet(seed: int, lanes: int) -> AsyncIterator[Fleet]:
             with_feed(home)
             terminal = await stack.enter_async_context(scripted_terminal(home, f"SN-{number}"))
             daemon = await stack.enter_async_context(running(home, terminal.toml))
-            shop = Shop(daemon, terminal, repeat(terminal.serial), repeat(terminal.serial))
+            shop = Shop(daemon, terminal, repeat(terminal.serial))
             network = Lan()
             proxy = Proxy(network)
             proxy.upstream = ("127.0.0.1", server.port)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from tests.rig.chains import approved, operation, taking
+from tests.rig.chains import operation
 from tests.rig.daemon import running
 from tests.rig.events import body
 from tests.rig.https import deliver
@@ -57,10 +57,7 @@ async def mixed() -> AsyncIterator[dict[str, Shop]]:
         daemon.environment = {"CREDENTIALS_DIRECTORY": str(home / "credentials")}
         entries = f"{QUIET}{HEADERS}{near.toml}{cloud}"
         await configured_otherwise(daemon, {"[discovery]": f"{entries}[discovery]"} | public(daemon))
-        yield {
-            serial: Shop(daemon, terminal, repeat(serial), repeat(serial))
-            for serial, terminal in ((LOCAL, near), (CLOUD, far))
-        }
+        yield {serial: Shop(daemon, terminal, repeat(serial)) for serial, terminal in ((LOCAL, near), (CLOUD, far))}
         await nothing_to_correct(daemon)
 
 
@@ -127,22 +124,3 @@ async def test_a_callback_is_accepted_by_its_token_under_either_name(mixed: dict
     for item in (near, far):
         await item.finish()
         assert (await item.get())["outcome"]["result"] == "approved"
-
-
-async def test_without_a_public_url_posd_does_not_start(mixed: dict[str, Shop]) -> None:
-    daemon = mixed[CLOUD].daemon
-    assert await daemon.stop() == 0
-    line = f'public_url = "https://localhost:{daemon.port}"\n'
-    assert line in daemon.config
-    config, daemon.config = daemon.config, daemon.config.replace(line, "")
-    try:
-        code, said = await daemon.cannot_start()
-    finally:
-        daemon.config = config
-        await daemon.start()
-    assert code == 2
-    assert "webhooks.public_url is missing" in said
-    assert "terminals[1] is called through the cloud, and the service calls back from outside this network" in said
-    shop = mixed[CLOUD]
-    shop.terminal.start = taking
-    await approved(shop, "charge")

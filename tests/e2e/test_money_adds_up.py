@@ -13,6 +13,7 @@ from posd.base.times import iso, parse_iso
 from tests.e2e.test_unlikely import approved as approved_in
 from tests.rig.chains import Operation, approved, operation, taking
 from tests.rig.shop import Payment, Shop, acknowledging, open_shop
+from tests.rig.tables import every
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Number of terminals in the quick suite.
@@ -86,15 +87,23 @@ async def test_all_refunds_together_are_limited_by_the_charge(shop: Shop) -> Non
     await operation(shop, "void", charge).refused("chain_conflict", original=charge.identity, repeat=True)
 
 
-async def test_posd_sends_only_one_of_a_simultaneous_capture_and_void(shop: Shop) -> None:
-    for _ in range(3):
-        pre_auth = await approved(shop, "pre-auth")
-        tills = [operation(shop, ("capture", "void")[number % 2]) for number in range(TILLS)]
-        shop.terminal.start = taking
-        replies = await asyncio.gather(*(till.put(original=pre_auth.identity) for till in tills))
-        assert sorted(reply.status for reply in replies) == [201] + [409] * (TILLS - 1)
-        assert sum(len(till.requests) for till in tills) == 1
-        assert {reply.json["code"] for reply in replies if reply.status == 409} <= {"chain_conflict", "already_derived"}
+#: Type of an original -> the operations of tills that race for it.
+RACES = (("pre-auth", "capture void"), ("pre-auth", "re-auth"), ("charge", "void refund"), ("charge", "post-tip"))
+
+
+@every("first, kinds", RACES)
+async def test_posd_sends_only_one_of_simultaneous_operations_on_one_original(
+    shop: Shop, first: str, kinds: str
+) -> None:
+    original = await approved(shop, first)
+    names = [{"original": original.identity.upper()}, {"transaction_reference": original.reference}]
+    tills = [operation(shop, kind) for kind in kinds.split() * (TILLS // len(kinds.split()))]
+    shop.terminal.start = taking
+    replies = await asyncio.gather(*(till.put(**names[number // 2 % 2]) for number, till in enumerate(tills)))
+    assert sorted(reply.status for reply in replies) == [201] + [409] * (TILLS - 1)
+    assert sorted(len(till.requests) for till in tills) == [0] * (TILLS - 1) + [1]
+    assert {reply.json["code"] for reply in replies if reply.status == 409} <= {"chain_conflict", "already_derived"}
+    assert len((await original.get())["derived"]) == 1
 
 
 async def ended(item: Operation, authorized: float | None, **request: Any) -> Operation:

@@ -61,23 +61,6 @@ async def test_a_connection_cut_before_the_request_was_read_leaves_doubt(shop: S
     await assert_in_doubt(payment, requests=0)
 
 
-@pytest.mark.slow
-async def test_a_very_slow_reply_is_cut_off_at_the_total_deadline(shop: Shop) -> None:
-    payment = shop.payment(quick=True)
-    enough = asyncio.Event()
-
-    async def drip(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-        while not enough.is_set():
-            writer.write(b" ")
-            await writer.drain()
-            await asyncio.sleep(0.02)  # each byte arrives long before the time-out of a read
-
-    shop.terminal.start = drip
-    await assert_in_doubt(payment)
-    enough.set()
-
-
 @pytest.mark.parametrize("status", [302, 409])
 async def test_a_refusal_is_final_and_keeps_the_terminals_reply(shop: Shop, status: int) -> None:
     payment = shop.payment()

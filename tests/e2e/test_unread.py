@@ -35,8 +35,7 @@ async def shop() -> AsyncIterator[Shop]:
             scripted_terminal(home) as terminal,
             running(home, terminal.toml, program=ahead.program(home / "ahead")) as daemon,
         ):
-            serials = repeat(terminal.serial)
-            yield Shop(daemon, terminal, serials, serials)
+            yield Shop(daemon, terminal, repeat(terminal.serial))
 
 
 async def approved(shop: Shop, **request: Any) -> Payment:

@@ -67,7 +67,7 @@ async def two(home: Path, signature: str = "wh-secret-body-hex") -> AsyncIterato
         scripted_terminal(home, PLAIN) as other,
         running(home, one.toml + setting + other.toml, QUIET + SILENT) as daemon,
     ):
-        shops = [Shop(daemon, item, repeat(item.serial), repeat(item.serial)) for item in (one, other)]
+        shops = [Shop(daemon, item, repeat(item.serial)) for item in (one, other)]
         yield Two(daemon, *shops, secret)
 
 

@@ -16,7 +16,7 @@ import pytest_asyncio
 from posd.simulator import Simulator
 from tests.rig.chains import FITS, Operation, approved, operation, stored
 from tests.rig.daemon import Daemon
-from tests.rig.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.rig.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
 from tests.rig.simulated import simulated
 from tests.rig.slow import named_quick
 from tests.rig.webhooks import disk, everything
@@ -52,6 +52,13 @@ STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     ),
     "approved": (ended("APPROVAL"), ""),
 }
+
+
+#: Approval time of an original, a time on the same day in Guayaquil, and a time on another day.
+DAYS = (
+    ("2025-11-20T10:42:03.120Z", "2025-11-21T04:59:59.999Z", "2025-11-21T05:00:00.000Z"),
+    ("2024-12-31T23:59:59.999-05:00", "2024-12-31T10:00:00.000Z", "2025-12-31T10:00:00.000Z"),
+)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
@@ -218,19 +225,36 @@ async def test_references_in_upper_case_are_sent_and_compared_correctly(shop: Sh
     assert problem["transactions"] == [capture.identity]
 
 
-async def test_an_operation_by_reference_is_linked_as_soon_as_its_original_is_known(shop: Shop) -> None:
-    charge = await shop_doubt(shop, "charge")
-    charge.reference = str(uuid4())
-    tip = await operation(shop, "post-tip").begin(transaction_reference=charge.reference)
-    assert (await tip.get())["original"] is None
-    await charge.finish()
-    assert (await charge.get())["derived"] == [tip.identity]
-    assert (await tip.get())["original"] == charge.identity
+async def test_a_conflict_in_the_chain_is_reported_before_a_conflict_of_the_sale(shop: Shop) -> None:
+    """An unrelated open payment of the sale blocks a step of the chain. `repeat` permits the step."""
+    sale = f"till-3/{uuid4()}"
+    charge = await (await operation(shop, "charge").begin(sale=sale)).finish()
+    split = await operation(shop, "charge").begin(sale=sale, repeat=True)
+    tip = operation(shop, "post-tip", charge)
+    problem = await tip.refused("sale_conflict", sale=sale, original=charge.identity)
+    assert problem["transactions"] == [split.identity]
+    await tip.begin(sale=sale, original=charge.identity, repeat=True)
+    problem = await operation(shop, "post-tip", charge).refused("already_derived", sale=sale, original=charge.identity)
+    assert problem["transactions"] == [tip.identity]
 
 
-async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:
-    """Return an operation in doubt. The terminal read the request and disconnected."""
-    item = operation(shop, kind)
-    shop.terminal.start = hanging_up
-    assert (await item.put(**request)).json["phase"] == "in_doubt"
-    return item
+async def test_a_void_is_a_cancellation_before_midnight_and_a_refund_after_midnight() -> None:
+    """posd compares the terminal's times of both approvals by the merchant's calendar (terminal API, Reversal)."""
+    settings = f'[merchant]\ntimezone = "America/Guayaquil"\n{QUIET}'
+    async with open_counters(1, settings) as (counter,):
+        voids = []
+        for kind, (at, last, first) in zip(("capture", "charge"), DAYS, strict=True):
+            for moment, expected in ((last, "cancellation"), (first, "refund")):
+                original = operation(counter, kind)
+                await original.begin(**({"transaction_reference": str(uuid4())} if kind == "capture" else {}))
+                await original.finish(occurred_at=at)
+                assert (await original.get())["outcome"]["reversal"] is None
+                void = await operation(counter, "void").begin(original=original.identity)
+                await void.finish(occurred_at=moment)
+                voids.append((void, expected))
+        for _ in range(2):
+            outcomes = [(await void.get())["outcome"] for void, _ in voids]
+            assert [item["reversal"] for item in outcomes] == [expected for _, expected in voids]
+            assert [item["transaction_reference"] for item in outcomes] == [void.reference for void, _ in voids]
+            await counter.daemon.restart()
+            await nothing_to_correct(counter.daemon)

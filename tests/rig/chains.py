@@ -50,8 +50,6 @@ PROCESSED = {
     "tip": 77.77,
     "extra_taxes": {"airport_tax": 66.66, "iac": 55.55, "ice": 44.44, "travel_agency": 33.33},
 }
-#: A time in the terminal's events.
-AT = "2026-11-20T10:42:03.120Z"
 
 
 async def taking(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -21,10 +21,6 @@ from tests.rig.terminal import Request, Script, ScriptedTerminal, acknowledgemen
 #: Number of terminals, in the quick suite and in the whole suite. Each test uses new terminals. posd probes all of them
 #: after each start, so many terminals take much processor time.
 FEW_TERMINALS, TERMINALS = 24, 120
-QUICK_TERMINALS = 10
-#: Seconds that posd waits for a reply and for a connection, in tests of time-outs. Even on a busy machine a connection
-#: must not time out. A slow reply is cut off after the sum of both.
-QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
 #: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
 #: A terminal of the fleet without payments. A payment of any other terminal can name this terminal.
@@ -106,12 +102,11 @@ class Shop:
     daemon: Daemon
     terminal: ScriptedTerminal
     serials: Iterator[str]
-    quick_serials: Iterator[str]
 
-    def payment(self, *, quick: bool = False) -> Payment:
+    def payment(self) -> Payment:
         """Return a new payment on a terminal that no other test uses."""
         self.terminal.start = self.terminal.abort = self.terminal.search = self.terminal.instead = None
-        return Payment(self, str(uuid4()), next(self.quick_serials if quick else self.serials))
+        return Payment(self, str(uuid4()), next(self.serials))
 
     async def started(self, **request: Any) -> Payment:
         """Return a payment that its terminal has acknowledged. Keyword arguments are fields of the request."""
@@ -212,16 +207,12 @@ async def open_shop(
 ) -> AsyncIterator[Shop]:
     """Run a shop for the block. `terminals`: number of terminals, if not the suite's."""
     count = examples(FEW_TERMINALS, TERMINALS) if terminals is None else terminals
-    async with scripted_terminal(directory, ports=count + QUICK_TERMINALS) as terminal:
-        addresses = iter(terminal.base_urls)
+    async with scripted_terminal(directory, ports=count) as terminal:
         serials = [f"SN-{number:03}" for number in range(count)]
-        quick = [f"SN-QUICK-{number}" for number in range(QUICK_TERMINALS)]
-        limits = f"reply_timeout_seconds = {QUICK_SECONDS}\nconnect_timeout_seconds = {CONNECT_SECONDS}\n"
-        entries = [terminal.entry(serial, next(addresses)) for serial in serials]
-        entries += [terminal.entry(serial, next(addresses)) + limits for serial in quick]
+        entries = [terminal.entry(serial, url) for serial, url in zip(serials, terminal.base_urls, strict=True)]
         entries.append(f'[[terminals]]\nserial = "{OFFLINE}"\n')
         async with running(directory, "".join(entries), QUIET + extra, environment=environment) as daemon:
-            yield Shop(daemon, terminal, _each_once(serials), iter(quick))
+            yield Shop(daemon, terminal, _each_once(serials))
 
 
 def _each_once(serials: Iterable[str]) -> Iterator[str]:
@@ -239,4 +230,4 @@ async def open_counters(count: int, extra: str = "") -> AsyncIterator[list[Shop]
         ]
         entries = "".join(item.toml for item in terminals)
         daemon = await stack.enter_async_context(running(directory, entries, extra))
-        yield [Shop(daemon, item, repeat(item.serial), repeat(item.serial)) for item in terminals]
+        yield [Shop(daemon, item, repeat(item.serial)) for item in terminals]

@@ -42,7 +42,7 @@ class Counter:
 
     async def call(self) -> tuple[Any, Payment]:
         """Start a payment. Return posd's response."""
-        payment = Payment(Shop(self.posd, self.terminal, repeat(SERIAL), repeat(SERIAL)), str(uuid4()), SERIAL)
+        payment = Payment(Shop(self.posd, self.terminal, repeat(SERIAL)), str(uuid4()), SERIAL)
         return (await payment.put()).json, payment
 
     async def charge(self) -> Payment:

@@ -313,18 +313,25 @@ async def test_a_request_that_the_terminal_does_not_read_may_have_arrived_in_par
     assert found == ReplyLost("no reply in time" if secure else "the request could not be written in time")
 
 
-async def test_an_interrupted_response_times_out(terminal: ScriptedTerminal) -> None:
-    called = device(terminal, reply_timeout=0.2)
+@pytest.mark.parametrize(
+    ("drips", "reason"),
+    [(False, "no reply in time"), pytest.param(True, "no complete reply within 2.2 s", marks=pytest.mark.slow)],
+)
+async def test_an_incomplete_response_times_out(terminal: ScriptedTerminal, drips: bool, reason: str) -> None:
+    called = device(terminal, reply_timeout=0.2, connect_timeout=2.0)
     done = asyncio.Event()
 
     async def stop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await answering(OK + b"content-length: 2\r\n\r\n{")(reader, writer)
-        await done.wait()
+        await answering(OK + b"content-length: 1000\r\n\r\n{")(reader, writer)
+        while not done.is_set():  # each byte arrives long before the time-out of a read
+            writer.write(b" " * drips)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), 0.02)
 
     terminal.instead = stop
     found = await called.call("POST", f"{terminal.base_url}/x", b"{}")
     done.set()
-    assert found == ReplyLost("no reply in time")
+    assert found == ReplyLost(reason)
 
 
 async def test_a_request_before_a_broken_connection_may_have_arrived(terminal: ScriptedTerminal) -> None:

@@ -50,23 +50,6 @@ async def test_without_a_setting_the_currency_of_approvals_counts_even_after_a_r
         assert (await again.put(amount={"subtotal_iva0": "5.0"})).status == 201
 
 
-async def test_no_operation_exceeds_the_configured_maximum(home: Path) -> None:
-    async with open_shop(home, '[amounts]\nmax_amount = "11.20"\n') as own:
-        problem = await refused(own, "amount_exceeds", amount={"subtotal_iva0": 11, "tip": "0.21"})
-        assert (problem["asked"], problem["allowed"]) == (Decimal("11.21"), Decimal("11.20"))
-        assert problem["transactions"] == []
-        assert "max_amount" in problem["detail"]
-        charge, pre_auth = await approved(own, "charge"), await approved(own, "pre-auth")
-        for kind, original in (("capture", pre_auth), ("re-auth", pre_auth), ("post-tip", charge), ("refund", charge)):
-            beyond = {"subtotal_iva0": "11.21"}
-            problem = await operation(own, kind, original).refused(
-                "amount_exceeds", amount=beyond, original=original.identity
-            )
-            assert problem["transactions"] == []
-        # a refund without an amount refunds the full sum
-        await operation(own, "refund", charge).begin(original=charge.identity)
-
-
 async def test_all_refunds_together_are_limited_by_the_charge(shop: Shop) -> None:
     charge = await approved(shop, "charge")
     first = await operation(shop, "refund", charge).begin(original=charge.identity, amount={"subtotal_iva0": 5})

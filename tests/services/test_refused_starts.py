@@ -37,6 +37,7 @@ FAR = '[[terminals]]\nserial = "SN-FAR"\n'
 MAXIMUM = Decimal("11.20")
 LONG = {"metadata": {"n": 12345678901234567890}}
 KEY = {"options": {"key": 1}}
+REFUND = {"type": "refund", "transaction_reference": str(uuid4())}
 UNSURE = {"clock_doubt": lambda: "the clock went back"}
 TOO_LATE = {"not_after": "2026-01-01T00:00:00Z"}
 
@@ -46,6 +47,7 @@ TOO_LATE = {"not_after": "2026-01-01T00:00:00Z"}
     [
         ("", {"max_amount": MAXIMUM}, {}, {}, ""),
         ("", {"max_amount": MAXIMUM - Decimal("0.01")}, {}, {}, "amount_exceeds"),
+        ("", {"max_amount": MAXIMUM - Decimal("0.01")}, {}, REFUND, "amount_exceeds"),
         ("", {"decimals": 0}, {}, {}, "invalid_request /amount/iva"),
         ("", {}, {}, {"amount": {"iva": "1.2.0"}}, "invalid_request /amount/iva"),
         ("", {}, {}, LONG, ""),
@@ -54,6 +56,7 @@ TOO_LATE = {"not_after": "2026-01-01T00:00:00Z"}
         (HASH, {}, {}, KEY, "invalid_request /options/key"),
         ("", {}, UNSURE, {}, ""),
         (HMAC, {}, UNSURE, {}, "clock_unsure"),
+        ("", {}, UNSURE, TOO_LATE, "clock_unsure"),
         ("", {}, {"refuse_unseen": lambda: unseen()}, {}, "restore_unseen"),
         ("", {}, {"refuse_unseen": lambda: unseen()}, TOO_LATE, "restore_unseen"),
         ("", {}, {}, TOO_LATE, "expired"),
@@ -94,6 +97,7 @@ def unseen() -> None:
         ("prune", "pruned"),
         ("conflict", "identity_conflict"),
         ("", "terminal_offline"),
+        ('[[terminals]]\nserial = "SN-NEW"\nbase_url = "{url}"\n', "terminal_offline"),
         ('{entry}amount_unit = "hundredths"\n', "terminal_offline"),
         ("{entry}[profile.charge]\nerrors_in_2xx = true\n", "terminal_offline"),
     ],
@@ -102,7 +106,8 @@ async def test_a_change_while_a_start_is_being_checked_counts(tmp_path: Path, ch
     """`change`: a stop, another serial of the device, the removal of the id, or the new configuration."""
     identity, stopping = str(uuid4()), list["asyncio.Task[None]"]()
     async with composed(tmp_path) as inside:
-        entry = inside.terminal.toml.replace("127.0.0.1", "localhost")  # a name is looked up in a thread
+        url = inside.terminal.base_url.replace("127.0.0.1", "localhost")  # a name is looked up in a thread
+        entry = inside.terminal.entry("SN-TEST", url)
         inside.reload(entry)
 
         def meanwhile() -> None:
@@ -112,11 +117,11 @@ async def test_a_change_while_a_start_is_being_checked_counts(tmp_path: Path, ch
                 removed = Pruned(identity, "SN-TEST", None, "approved", "2026-01-01")
                 rows.PAYMENT.keep_pruned(inside.foreign, removed)
             elif change == "conflict":
-                device, at = inside.fleet.of("SN-TEST"), inside.terminal.base_url.replace("127.0.0.1", "localhost")
-                device.trust(Trusted(at, Proof.NONE, "2026-01-01T00:00:00.000Z"))
-                device.record_other_identity(at, "SN-OTHER")
+                device = inside.fleet.of("SN-TEST")
+                device.trust(Trusted(url, Proof.NONE, "2026-01-01T00:00:00.000Z"))
+                device.record_other_identity(url, "SN-OTHER")
             else:
-                inside.reload(change.format(entry=entry))
+                inside.reload(change.format(entry=entry, url=url))
 
         till = inside.till(clock_doubt=meanwhile)
         until = (datetime.now(UTC) + timedelta(seconds=60)).isoformat()

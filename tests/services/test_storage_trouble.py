@@ -191,17 +191,6 @@ async def test_a_start_whose_intent_is_on_the_disk_after_a_failed_commit_ends_wi
     assert (there(transaction.outcome).result, created, inside.terminal.requests) == ("not_started", True, [])
 
 
-async def test_only_a_start_with_a_time_limit_needs_a_trusted_clock(inside: Inside) -> None:
-    now, identity = datetime.now(UTC), str(uuid4())
-    payments = inside.till(now=lambda: now, clock_doubt=lambda: "the clock went back")
-    until = (now + timedelta(seconds=60)).isoformat()
-    with pytest.raises(Problem) as refused:
-        await payments.start(identity, CHARGE[:-1] + f', "not_after": "{until}"}}'.encode())
-    assert (refused.value.code, inside.terminal.requests) == ("clock_unsure", [])
-    started, _ = await payments.start(identity, CHARGE)
-    assert (started.phase, started.answer_unit) == (Phase.ACTIVE, "main"), "later answers are read in this unit"
-
-
 @pytest.mark.slow
 async def test_a_sent_abort_stays_recorded_despite_a_disk_fault(inside: Inside) -> None:
     identity = str(uuid4())

@@ -32,6 +32,7 @@ from tests.services.inside import CHARGE, code_of, composed
 
 WORD = ("Ana", "the slip shows it", 1000)
 RELEASED, RESOLVED = Released(*WORD), Resolved(*WORD, Result.DECLINED)
+PINNED = '[[terminals]]\nserial = "SN-TEST"\nfingerprint_sha256 = "{pin}"\n'
 OTHER = json.dumps({"type": "TERMINAL", "code": "TER-004", "object": {"serial_number": "SN-OTHER"}}).encode()
 
 
@@ -72,7 +73,7 @@ async def test_an_abort_refused_while_the_payment_ends_does_not_hold_the_termina
         ("not_abortable", "another device", "{entry}", "SN-OTHER", None),
         ("not_abortable", "abortable = false", "{entry}[profile.charge]\nabortable = false\n", "SN-TEST", None),
         ("terminal_offline", "cannot be reached", '[[terminals]]\nserial = "SN-OTHER"\n', "SN-TEST", None),
-        ("terminal_offline", "cannot be reached", '[[terminals]]\nserial = "SN-TEST"\n', "SN-TEST", None),
+        ("terminal_offline", "cannot be reached", PINNED, "SN-TEST", None),
         ("terminal_offline", "cannot be reached", "{moved}", "SN-TEST", None),
     ],
 )
@@ -88,7 +89,8 @@ async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
     async with composed(tmp_path) as inside:
         terminal = inside.terminal
         moved = terminal.entry("SN-TEST", terminal.base_urls[1])
-        (tmp_path / "config.toml").write_text(toml(tmp_path, configuration.format(entry=terminal.toml, moved=moved)))
+        entry = configuration.format(entry=terminal.toml, moved=moved, pin=terminal.fingerprint)
+        (tmp_path / "config.toml").write_text(toml(tmp_path, entry))
         terminal.serial = acknowledged
         await inside.payments.start(identity, CHARGE)
         config = load(tmp_path / "config.toml")
@@ -121,7 +123,10 @@ async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
 async def test_the_till_learns_the_effect_of_its_abort(
     tmp_path: Path, since: str, status: int, reply: bytes, code: str, probe: AbortAnswer | None
 ) -> None:
-    """`probe`: the result of posd's own abort afterwards, which has no limit. None: none is sent."""
+    """`since`: a change of the payment since its start. `status` and `reply`: the terminal's reply to each abort.
+
+    `probe`: the result of posd's own abort afterwards, which has no limit. None: none is sent.
+    """
     identity, during = str(uuid4()), list[str]()
     quotas, calls, sent = Quotas(clock=lambda: 0.0), CallsInFlight(), since in ("", "it ends meanwhile")
     async with composed(tmp_path) as inside:

@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 
 from posd.base.problems import PROBLEMS, Problem, ProblemRow, StartStep
+from posd.cli.app import connection
 from posd.cli.app.context import ExitCode, for_print_job, for_transaction
 from posd.cli.operate import database
 from posd.cli.payments import decide
@@ -210,8 +211,9 @@ def test_an_error_is_json_if_json_was_requested(tmp_path: Path, line: str, code:
     assert done.document["detail"] in done.stderr
 
 
-def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_socket_without_a_daemon_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that listened has ended. The next daemon must find no call on the socket."""
+    monkeypatch.setattr(connection, "START_SECONDS", 0.2)
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "till.sock"))
         held.setblocking(False)

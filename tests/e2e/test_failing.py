@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from posd.daemon.status import CHECK_SECONDS
 from tests.e2e.test_metrics import value
+from tests.rig import ahead
 from tests.rig.daemon import Daemon, living, toml
 from tests.rig.exposition import read
 from tests.rig.manager import passed_socket
@@ -81,9 +83,12 @@ async def test_a_socket_that_was_removed_before_posd_ran_makes_health_failing(po
 
 
 async def test_the_log_says_that_payments_are_impossible_even_if_no_client_calls(posd: Daemon) -> None:
+    posd.program = ahead.program(posd.directory / "ahead")
     async with living(posd):
         remove(posd.till_socket)
+        ahead.move(posd, CHECK_SECONDS)
         assert str(posd.till_socket) in (await posd.log_line("posd.failing"))["error"]
         put_back(posd.till_socket)
+        ahead.move(posd, CHECK_SECONDS)
         await posd.log_line("posd.recovered")
     assert told(posd) == ["error", "info"]

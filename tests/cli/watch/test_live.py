@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from posd.cli.app.context import RESULT_CODES
+from posd.cli.watch import state
 from posd.cli.watch.app import RowPage
 from posd.cli.watch.state import Away, ListName, Shop, WatchState
 from posd.cli.watch.texts import lines, rates
@@ -55,7 +56,10 @@ def shop(shop_of_all: Counter) -> Iterator[Counter]:
     shop_of_all.tidy()
 
 
-async def test_the_view_follows_a_payment_from_its_start_to_its_end(shop: Counter) -> None:
+async def test_the_view_follows_a_payment_from_its_start_to_its_end(
+    shop: Counter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "LOOK_SECONDS", 1.0)
     async with seen(shop.socket) as view:
         await view.shows("no payment is open")
         await asyncio.to_thread(shop.charge, 11.2, scenario="by-hand")

@@ -119,7 +119,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("number", [3, 4])
-def test_the_first_payment_and_the_lost_reply_end_approved(place: Place, number: int) -> None:
+def test_the_first_payment_and_one_with_a_lost_reply_are_approved(place: Place, number: int) -> None:
     said = place.run(blocks("docs/start/first-payment.md", "bash")[number])
     outcome = list(documents(said))[-1]
     assert outcome.get("result") == "approved", said

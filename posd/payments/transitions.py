@@ -301,7 +301,7 @@ def address_lost(transaction: Transaction, host: str, now: datetime) -> Transact
     """Record that this machine lost the address in the callback URL."""
     detail = (
         f"terminal {transaction.terminal} sends the events of this payment to {host}. This machine has lost that "
-        "address: they may not arrive. posd asks the terminal by itself. If the terminal does not know the "
+        "address, so the events may not arrive. posd asks the terminal by itself. If the terminal does not know the "
         f"payment any more: posd show {transaction.client_transaction_id}"
     )
     lost = _set(transaction, callback_lost=True)

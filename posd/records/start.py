@@ -379,6 +379,6 @@ def require_same(identity: str, fields: Sequence[str], *, used_for: str, new_id_
         raise Problem(
             "id_reused",
             f"{identity} was already used for another {used_for} (different: {', '.join(fields)}); it stays "
-            f"unchanged. Read it by GET first. A new id is only for another {new_id_for}",
+            f"unchanged. Read it with GET first. A new id is only for another {new_id_for}",
             fields=list(fields),
         )

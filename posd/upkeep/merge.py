@@ -118,7 +118,7 @@ def _read_event(row: Row) -> None:
     event = read_event(row["body"])
     identity = event.client_transaction_id or row["client_transaction_id"]  # empty if the event was damaged in `old`
     if (identity, event.event_id, event.status) != (row["client_transaction_id"], row["event_id"], row["status"]):
-        raise ValueError("the row is not about the event in it")
+        raise ValueError("the columns of the row differ from the event in it")
 
 
 def _read_print_entry(row: Row) -> None:

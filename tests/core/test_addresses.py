@@ -46,9 +46,9 @@ def test_a_lost_address_is_reported_with_its_meaning_and_the_remedy() -> None:
     lost = address_lost(running(), OLD, NOW)
     attention = there(lost.attention_of(AttentionCode.ADDRESS_CHANGED))
     assert attention.detail == (
-        "terminal SN-TEST sends the events of this payment to 192.168.7.20. This machine has lost that address: they "
-        "may not arrive. posd asks the terminal by itself. If the terminal does not know the payment any more: posd "
-        f"show {lost.client_transaction_id}"
+        "terminal SN-TEST sends the events of this payment to 192.168.7.20. This machine has lost that address, so "
+        "the events may not arrive. posd asks the terminal by itself. If the terminal does not know the payment any "
+        f"more: posd show {lost.client_transaction_id}"
     )
     assert (lost.callback_lost, lost.phase, lost.outcome) == (True, Phase.ACTIVE, None)
 

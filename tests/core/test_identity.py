@@ -63,7 +63,7 @@ def test_a_pinned_or_proven_device_may_move() -> None:
 UNPROVEN = [seen for seen in ALL if not (seen.pinned or seen.proven)]
 
 
-def test_an_unproven_claim_is_followed_only_if_alone_and_the_old_address_is_lost() -> None:
+def test_an_unproven_claim_is_followed_only_if_it_is_alone_and_the_old_address_is_lost() -> None:
     followed = [seen for seen in UNPROVEN if judge(seen) is UsableAddress.NEW]
     assert followed
     for seen in followed:

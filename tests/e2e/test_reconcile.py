@@ -43,7 +43,7 @@ async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
 # Replies that say nothing about the payment.
 
 
-async def test_only_an_empty_list_means_none_but_alone_it_proves_nothing(shop: Shop) -> None:
+async def test_only_an_empty_list_says_none_and_alone_it_proves_nothing(shop: Shop) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = answering(200, b" [ ] \n")
     for _ in range(3):

@@ -38,7 +38,7 @@ def in_spanish() -> Iterator[None]:
 
 
 #: Files -> calls and functions with sentences that a screen shows: name -> places of the sentences among the arguments.
-#: A function without places returns them.
+#: Without places, the function returns the sentences.
 FAULTS = dict.fromkeys(("fault", "_fault", "RequestFault", "invalid"), (1,))
 COMPOSED: Mapping[str, Mapping[str, Sequence[int]]] = {
     "config/*.py": {

@@ -9,9 +9,7 @@ PATIENCE_SECONDS = 60.0
 
 
 async def until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait until the state holds, which `holds` may await. Return the state. Raise TimeoutError if this takes too
-    long.
-    """
+    """Wait until `holds()`, awaited if needed, is true. Return its result. Raise TimeoutError if it takes too long."""
     async with asyncio.timeout(seconds):
         while True:
             found = holds()

@@ -121,7 +121,7 @@ async def test_a_refusal_of_the_newer_edition_has_the_form_of_its_documents(call
 
 
 @pytest.mark.parametrize(("edition", "status"), [("classic", "APPROVED"), ("2026", "APPROVAL")])
-async def test_an_approval_has_the_words_of_its_edition(calling: Calling, edition: str, status: str) -> None:
+async def test_an_approval_has_the_status_of_its_edition(calling: Calling, edition: str, status: str) -> None:
     async with calling(edition=edition) as caller:
         event = await caller.found((await caller.charge())["client_transaction_id"])
     assert event["raw_response"]["transaction_status"] == status

@@ -74,7 +74,7 @@ def kept(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 
 @given(metadata=METADATA, escaped=st.booleans())
-def test_each_key_finds_the_payment_and_another_value_does_not(metadata: dict[str, Any], escaped: bool) -> None:
+def test_each_key_finds_the_payment_by_its_value_and_by_no_other_value(metadata: dict[str, Any], escaped: bool) -> None:
     with in_memory() as db:
         insert(db, 1, json.dumps(metadata, ensure_ascii=escaped).encode())
         insert(db, 2, b"{}")

@@ -269,7 +269,7 @@ class Reconciler(RecordService):
         """Search for a transaction, unless its search was postponed since the timer started."""
         item.timer = None
         at = schedule.due(item.watch, self._settings)
-        if at is not None and at <= self._seconds() and identity not in self._calls:
+        if at is not None and at <= self._seconds():
             self._call(identity, item.watch.terminal, own=True)
         else:
             self._wait(identity)
@@ -354,7 +354,6 @@ class Reconciler(RecordService):
             item.watch = schedule.stopped(item.watch, self._settings, now)
 
     def _keep(self, identity: str, watch: TransactionWatch, attention: Sequence[str]) -> _Watched:
-        self._forget(identity)
         item = self._watched[identity] = _Watched(
             identity, watch, frozenset(attention), NotStartedProof(self._settings.settle_seconds)
         )
@@ -369,10 +368,7 @@ class Reconciler(RecordService):
             return
         if item.timer is not None:
             item.timer.cancel()
-        others = self._of_terminal[item.watch.terminal]
-        del others[identity]
-        if not others:
-            del self._of_terminal[item.watch.terminal]
+        del self._of_terminal[item.watch.terminal][identity]
 
     def _call(self, identity: str, terminal: str, *, own: bool) -> "asyncio.Task[None]":
         """Search for one transaction when its terminal is free, or join the running search.
@@ -380,11 +376,10 @@ class Reconciler(RecordService):
         `own`: the plan of the reconciler caused the search. Only such searches count for `MAX_CALLS`. A search that an
         operator requests does not change the plan.
         """
-        call = self._calls.get(identity)
-        if call is not None and not own and identity in self._queued:
-            call.cancel()  # an operator's search must not wait for `MAX_CALLS`; the plan searches again later
+        if not own and identity in self._queued:
             self._queued.discard(identity)
-            call = None
+            self._calls.pop(identity).cancel()  # an operator must not wait for `MAX_CALLS`; the plan searches later
+        call = self._calls.get(identity)
         if call is None:
             if own:
                 self._queued.add(identity)
@@ -466,7 +461,7 @@ class Reconciler(RecordService):
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = schedule.answered(watch, result, self._settings, now, jitter)
         second = item.rounds.second_due
-        if second is not None and now < second and self._searching.confirmed(watch.terminal):
+        if second is not None and now < second:
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
@@ -534,7 +529,7 @@ class Reconciler(RecordService):
             self._settings.settle_seconds,
             self._settings.probe_with_abort,
             self._aborts.possible(transaction),
-            None if proven or db is None else rows.search_control(db, terminal),
+            rows.search_control(db, terminal) if db is not None else None,
         )
         return explained(facts, told)
 
@@ -558,7 +553,7 @@ class Reconciler(RecordService):
     async def _record(self, identity: str, entry: NothingHeard | ProvedNotStarted) -> None:
         def work(unit: WriteTransaction) -> None:
             before = rows.get(unit.db, identity)
-            if before is not None and before.phase is not Phase.FINAL:
+            if before is not None:
                 record(unit, before, entry, self._now(), self._outstanding)
 
         crash_point("reconcile.before_commit")

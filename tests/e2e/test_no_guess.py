@@ -66,24 +66,6 @@ async def test_an_invalid_reply_of_a_terminal_is_not_logged(counter: Shop) -> No
     assert token not in told
 
 
-async def test_each_unusable_callback_causes_a_search_even_during_a_search(counter: Shop) -> None:
-    payment = await counter.started()
-    card = event(payment.identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", payment.serial)
-    slow = Held(knowing(card))
-    counter.terminal.search = slow
-    asking = asyncio.create_task(payment.post("reconcile"))
-    await slow.arrived.wait()
-    final = event(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial)
-    unreadable = json.dumps({name: value for name, value in final.items() if name != "status"}).encode()
-    assert await payment.deliver(unreadable) == 400
-    slow.release.set()
-    await asking
-    assert await payment.deliver(unreadable) == 400
-    counter.terminal.search = knowing(final)
-    outcome = await counter.daemon.outcome(payment.identity)
-    assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
-
-
 async def test_an_end_out_of_sequence_during_a_search_causes_another_search(counter: Shop) -> None:
     payment = await counter.started()
     await payment.approve(3)

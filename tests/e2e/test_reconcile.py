@@ -10,8 +10,7 @@ import pytest
 
 from tests.rig.daemon import Daemon
 from tests.rig.events import FINALS, RESULTS, event
-from tests.rig.shop import Held, Payment, Shop, acknowledging, answering, knowing, open_counters
-from tests.rig.streams import Connection
+from tests.rig.shop import Payment, Shop, acknowledging, answering, knowing, open_counters
 from tests.rig.terminal import Request, Script
 from tests.rig.webhooks import attention
 
@@ -136,30 +135,6 @@ async def test_the_configuration_decides_how_a_search_is_made_and_read() -> None
 
 
 # Tests in which a search and a webhook report the same payment.
-
-
-async def reconciling_by(payment: Payment) -> Connection:
-    """Request a search on a separate connection, without waiting for the response."""
-    reader, writer = await asyncio.open_unix_connection(str(payment.shop.daemon.till_socket))
-    writer.write(f"POST /v1/transactions/{payment.identity}/reconcile HTTP/1.1\r\nhost: posd\r\n\r\n".encode())
-    return Connection(reader, writer)
-
-
-async def test_one_search_answers_all_simultaneous_calls(shop: Shop) -> None:
-    payment = await shop.in_doubt()
-    shop.terminal.search = script = Held(knowing(element(payment, "DECLINED")))
-    asking = [await reconciling_by(payment)]
-    await script.arrived.wait()
-    asking += [await reconciling_by(payment) for _ in range(3)]
-    for _ in range(5):
-        # posd starts each later search after one of the till's calls above
-        assert (await payment.get())["phase"] == "in_doubt"
-    script.release.set()
-    for connection in asking:
-        status, document = await connection.reply()
-        assert (status, document["outcome"]["result"]) == (200, "declined")
-        connection.hang_up()
-    assert len(payment.searches) == 1
 
 
 BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}

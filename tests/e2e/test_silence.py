@@ -149,15 +149,6 @@ async def test_an_event_that_reopens_a_payment_causes_a_search(shop: Shop, statu
     assert (document["last_search"]["result"], document["outcome"]["result"]) == ("found", "approved")
 
 
-async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop: Shop) -> None:
-    payment = await shop.started()
-    shop.terminal.abort = answering(409)
-    shop.terminal.search = knowing(event(payment.identity, "TERMINAL_REJECTED", None, payment.serial))
-    reply = await payment.post("abort")
-    assert (reply.status, reply.json["code"]) == (409, "nothing_running")
-    assert (await shop.daemon.outcome(payment.identity))["result"] == "rejected"
-
-
 async def test_a_terminal_that_is_reachable_again_gets_a_search_at_once(shop: Shop) -> None:
     payment = await shop.in_doubt()
     number = int(payment.serial.removeprefix("SN-"))

@@ -15,14 +15,14 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from posd.base.limits import CALLS_OF_TRANSACTION
+from posd.base.limits import CALLS_OF_TRANSACTION, EVENTS_OF_TERMINAL
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config import load
 from posd.config.schema import ReconcileConfig
 from posd.payments import rows
 from posd.payments.abort import Aborts
-from posd.payments.answers import SearchMiss
+from posd.payments.answers import SearchFailed, SearchMiss
 from posd.payments.attentions import ApprovalChecks
 from posd.payments.entries import AddressBack, AddressLost, NothingHeard, Resolved
 from posd.payments.inbox import Inbox
@@ -43,6 +43,7 @@ from posd.storage.store import Store
 from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
 from posd.terminals.terminal import AddressChange
+from tests.rig import events
 from tests.rig.daemon import toml
 from tests.rig.events import APPROVED, body
 from tests.rig.shop import answering, hanging_up
@@ -170,7 +171,7 @@ OUTCOME = not_started(NotSent("a reason"), now())
 
 SEARCH = "transaction_search_online"
 #: Search for another payment, and the requests of a round of the proof that nothing started.
-OTHER, PROOF = "another", (SEARCH, "abort", SEARCH)
+OTHER, PROBE, PROOF = "another", (SEARCH, "abort"), (SEARCH, "abort", SEARCH)
 #: Terminals that never reply. Their searches take all places, twice.
 NEVER_REPLYING = [f"SN-{number}" for number in range(2 * MAX_CALLS)]
 
@@ -188,14 +189,14 @@ class Plan:
             network.serve((network.machine, port), self._connected if serial == "SN-TEST" else list[End]().append)
         (home / "config.toml").write_text(toml(home, CONFIRMED + terminals))
         config, clock = load(home / "config.toml"), asyncio.get_running_loop().time
-        self.store, self.fleet, self.clock = store, Fleet(config.terminals, config.profiles), clock
+        self.home, self.store, self.fleet, self.clock = home, store, Fleet(config.terminals, config.profiles), clock
         self.requests, self.replies = asyncio.Queue[str](), dict[str, tuple[int, bytes]]()
         self.held, self.replying, self.calls = "", asyncio.Event(), list[asyncio.Task[object]]()
         parts = ServiceParts(store, self.fleet, now, quotas=Quotas(clock=clock), chance=lambda: 0.0, seconds=clock)
         settings = ReconcileConfig(60, 200, 300, settle_seconds=60, probe_with_abort=True)
-        self.parts, self.aborts = parts, Aborts(parts)
-        self.reconciler = Reconciler(parts, Searching(parts, "", CHECKS), self.aborts, settings)
-        self.identity, self.told = str(uuid4()), 0
+        self.parts, self.aborts, self.searching = parts, Aborts(parts), Searching(parts, "M-1", CHECKS)
+        self.reconciler = Reconciler(parts, self.searching, self.aborts, settings)
+        self.identity, self.told, self.searches = str(uuid4()), 0, 0
         event = read_event(body(self.identity, "TERMINAL_ACKNOWLEDGED"))
         self.payment = replace(rebuild(event, self.identity, now()), trail=Trail())
         store.hub.listen(self.reconciler.changed, TransactionChanged)
@@ -209,6 +210,7 @@ class Plan:
 
     async def _reply(self, _method: str, target: str, content: bytes, server: Server) -> None:
         path = target.rpartition("/")[2]
+        self.searches += path == SEARCH
         self.requests.put_nowait(path if path != SEARCH or self.identity in content.decode() else OTHER)
         if path == self.held:
             await self.replying.wait()
@@ -258,7 +260,7 @@ class Plan:
         self.calls.append(call)
         assert await self.requests.get() == "charge"
         if held != "charge":
-            await call
+            self.payment, _ = await call
 
     async def change(self, cause: Cause, **members: Any) -> None:
         """Record a change. The terminal is reported as open exactly if its payment opens."""
@@ -285,7 +287,6 @@ class Plan:
     async def reconcile(self, code: str = "") -> None:
         """Request a search as an operator. posd refuses it with that code."""
         self.calls.append(asyncio.create_task(self.refused(code, self.reconciler.reconcile(self.identity))))
-        await asyncio.sleep(0)
 
     async def second(self) -> None:
         """Request a search for another payment of the terminal as an operator."""
@@ -293,6 +294,7 @@ class Plan:
         other = replace(self.payment, client_transaction_id=self.identity)
         await self.store.write(partial(begin, transaction=other, word="intent"))
         await self.reconcile()
+        await asyncio.sleep(0)
         self.identity = first
 
     async def refused(self, code: str, call: Awaitable[object]) -> None:
@@ -325,6 +327,30 @@ class Plan:
         """Remember that the search has found another payment."""
         name, other = f"POST /terminal/v1/{SEARCH}", str(uuid4())
         await self.store.write(lambda unit: rows.remember_search(unit, "SN-TEST", name, other, iso(now())))
+
+    async def reload(self, terminals: str) -> None:
+        """Reload the terminals."""
+        (self.home / "config.toml").write_text(toml(self.home, CONFIRMED + terminals))
+        config = load(self.home / "config.toml")
+        self.fleet.adopt(self.fleet.make_clients(config.terminals), config.profiles)
+
+    async def failing(self, reason: str) -> None:
+        """Check why a search has no result."""
+        answer, _ = await self.reconciler.probe("SN-TEST", self.identity)
+        assert isinstance(answer, SearchFailed)
+        assert reason in answer.reason
+
+    async def finds(self, *elements: dict[str, Any]) -> None:
+        """Search as an operator. The search finds an end of the payment for each element, with these members."""
+        found = [events.event(self.identity, "APPROVAL", **element) for element in elements]
+        self.replies[SEARCH] = (200, json.dumps(found).encode())
+        await self.reconcile()
+        await self.wait(0.01)
+        self.payment = there(await self.store.read(partial(rows.get, identity=self.identity)))
+
+    async def full(self) -> None:
+        """Use up the terminal's quota of stored data."""
+        self.parts.quotas.keep_event("SN-TEST", EVENTS_OF_TERMINAL.value)
 
     async def mute(self) -> None:
         """Let the terminal reply to nothing."""
@@ -365,6 +391,13 @@ class Plan:
             self.reconciler.unusable(identity)
             await self.reconciler._record(identity, NothingHeard(AttentionCode.STALLED, 60.0))
         self.payment = there(await self.store.read(partial(rows.get, identity=self.identity)))
+        with pytest.raises(Problem, match="cannot reconcile: "):
+            await self.reconciler.reconcile(identity)
+
+    async def lacks(self, *codes: str) -> None:
+        """Check the missing conditions of the proof that nothing started."""
+        lacking = await self.store.read(partial(self.reconciler.missing_proof, transaction=self.payment))
+        assert [item.code for item in lacking] == list(codes)
 
     async def shows(self, *codes: str) -> None:
         """Check the attentions of the payment."""
@@ -381,9 +414,24 @@ Step = Callable[[Plan], Awaitable[None]]
 NEW, BACK, OFTEN, STOP, HOLD, REPLY = Plan.begin, Plan.back, Plan.often, Plan.stop, Plan.hold, Plan.reply
 TILL, SECOND, DAMAGED, SILENT, MUTE = Plan.till, Plan.second, Plan.damaged, Plan.silence, Plan.mute
 IDLE, KNOWN = Plan.idle, Plan.known
-adopt, start, change, event, abort, reconcile, often, wait, search, shows = (
+adopt, start, change, event, abort, reconcile, often, wait, search, shows, lacks, reload, finds, failing = (
     partial(methodcaller, name)
-    for name in ("adopt", "start", "change", "event", "abort", "reconcile", "often", "wait", "search", "shows")
+    for name in (
+        "adopt",
+        "start",
+        "change",
+        "event",
+        "abort",
+        "reconcile",
+        "often",
+        "wait",
+        "search",
+        "shows",
+        "lacks",
+        "reload",
+        "finds",
+        "failing",
+    )
 )
 MANY, AHEAD = methodcaller("others", *NEVER_REPLYING), methodcaller("others", *["SN-TEST"] * 3)
 QUOTA_SECONDS = 60 / CALLS_OF_TRANSACTION.value
@@ -395,6 +443,8 @@ CLOSED = change(Resolved("Ana", "slip", None, result=Result.DECLINED), phase=Pha
 LOST = change(AddressLost("192.0.2.7"), callback_lost=True)
 FOUND = change(AddressBack("h"), callback_lost=False)
 ROUND = search(60, *PROOF)
+REMOVED = (*UNCONFIRMED, NEVER_FOUND_ANY, ProofCode.TERMINAL_UNREACHABLE, ProofCode.ABORT_NOT_ASKED)
+NO_ADDRESS = '[[terminals]]\nserial = "SN-TEST"\n'
 #: Situation -> steps, and the seconds from the last step to the next search. None: posd plans no search.
 PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
     "new": ((NEW,), 60),
@@ -413,11 +463,12 @@ PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
     "reachable again with one call left": ((NEW, often(1), BACK, search(0), BACK), QUOTA_SECONDS),
     "reachable again after a silence": ((NEW, wait(59.9), OFTEN, search(0.1), BACK), 2.9),
     "unusable callback": ((NEW, DAMAGED), 0),
+    "unusable callback during a search": ((NEW, HOLD, BACK, search(0), DAMAGED, REPLY), 2),
     "operator": ((NEW, reconcile(), search(0)), 60),
     "operator, too often": ((NEW, OFTEN, reconcile("limit_reached")), QUOTA_SECONDS),
     "operator joins a search": ((NEW, HOLD, BACK, search(0), OFTEN, reconcile(), REPLY), 60),
     "stopped": ((NEW, STOP, PRESENTED, reconcile("draining")), None),
-    "stopped during a search": ((NEW, HOLD, BACK, search(0), reconcile("draining"), STOP, REPLY), None),
+    "stopped during a search": ((NEW, HOLD, BACK, search(0), reconcile("draining"), wait(1), STOP, REPLY), None),
     "event": ((NEW, PRESENTED), 200),
     "event, silent": ((NEW, PRESENTED, search(200), shows("orphan", "stalled")), 60),
     "event after a gap": ((NEW, event("CARD_PRESENTED", trail=CARD, attention=GAP)), 0),
@@ -425,7 +476,7 @@ PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
     "abort, no reply": ((NEW, change(Recorded("x"), trail=ABORTING), BACK, search(0)), 3),
     "abort accepted": ((start(200), abort(200)), 3),
     "abort refused": ((start(200), abort(409, "nothing_running")), 0),
-    "abort without effect": ((start(200), abort(404, "not_configured")), 60),
+    "abort without effect": ((start(200), PRESENTED, abort(404, "not_configured")), 200),
     "unknown status": ((NEW, event("?", trail=CARD)), 0),
     "address lost": ((NEW, LOST, search(0)), 30),
     "address lost now": ((NEW, LOST), 0),
@@ -456,14 +507,35 @@ PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
     "in doubt, abort refused": ((start(), abort(409, "nothing_running")), 0),
     "idle terminal": ((IDLE, KNOWN, start(200), search(60)), 60),
     "idle terminal, starting": ((IDLE, KNOWN, start(0, "charge"), reconcile(), search(0), REPLY, ROUND, STOP), None),
-    "idle terminal, in doubt": ((IDLE, KNOWN, start(), ROUND, ROUND), None),
+    "idle terminal, abort during the start": (
+        (
+            IDLE,
+            KNOWN,
+            start(0, "charge"),
+            abort(409, "nothing_running"),
+            search(0),
+            REPLY,
+            search(3, *PROOF),
+            search(57, *PROBE),
+            search(3, *PROOF),
+        ),
+        None,
+    ),
+    "idle terminal, abort accepted": ((IDLE, start(), abort(200), search(3), search(3)), 6),
+    "idle terminal, abort lost": (
+        (IDLE, start(), abort(500), search(3, *PROBE), search(3, *PROBE), search(6, *PROBE), STOP),
+        None,
+    ),
+    "idle terminal, in doubt": ((IDLE, KNOWN, start(), ROUND, lacks("abort_not_asked"), ROUND, lacks()), None),
     "idle terminal, its search has found nothing yet": ((IDLE, start(), ROUND, ROUND), 120),
     "idle terminal, in doubt, damaged callback": ((IDLE, KNOWN, start(), DAMAGED, search(0)), 60),
     "idle terminal, in doubt, silent later": ((IDLE, KNOWN, start(), ROUND, MUTE, search(60)), 120),
     "idle terminal, in doubt, reachable again": (
-        (IDLE, KNOWN, start(), ROUND, wait(20), BACK, search(0, SEARCH, "abort"), search(40, *PROOF)),
+        (IDLE, KNOWN, start(), ROUND, wait(20), BACK, search(0, *PROBE), search(40, *PROOF)),
         None,
     ),
+    "terminal removed": ((IDLE, KNOWN, start(), reload(OTHER_ENTRY), failing("fleet"), lacks(*REMOVED)), None),
+    "terminal without address": ((start(), reload(NO_ADDRESS), failing("no address")), None),
     "three searches": ((AHEAD, NEW, BACK, search(0, OTHER, OTHER, OTHER, SEARCH), STOP), None),
     "three searches, a till waits": ((AHEAD, NEW, TILL, BACK, search(0, OTHER, SEARCH, OTHER, OTHER), STOP), None),
     "three searches, operator": ((AHEAD, NEW, reconcile(), search(0, OTHER, SEARCH, OTHER, OTHER), STOP), None),
@@ -475,24 +547,19 @@ PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
 }
 
 
-@pytest.mark.parametrize(("steps", "seconds"), PLANS.values(), ids=PLANS)
-def test_the_next_search_is_as_soon_as_the_situation_of_the_payment_needs(
-    tmp_path: Path, steps: tuple[Step, ...], seconds: float | None
-) -> None:
+def in_virtual_time(home: Path, *steps: Step) -> None:
+    """Run the steps. No search fails because of a fault of posd."""
+
     async def play() -> None:
         async with AsyncExitStack() as stack:
-            store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+            store = await Store.open(home / "posd.db", home / "posd.db.lock")
             stack.push_async_callback(store.close)
-            plan = Plan(tmp_path, store, network)
+            plan = Plan(home, store, network)
             stack.push_async_callback(plan.fleet.close)
             stack.push_async_callback(plan.reconciler.close)
             lines = stack.enter_context(capture_logs())
             for step in steps:
                 await step(plan)
-            is_open = plan.payment.phase is not Phase.FINAL
-            assert plan.reconciler.is_open("SN-TEST") == is_open
-            assert ("SN-TEST" in plan.reconciler.open_terminals()) == is_open
-            assert await plan.next() == seconds
             plan.running.cancel()
             await asyncio.gather(*plan.calls)
             assert "posd.internal_error" not in {line["event"] for line in lines}
@@ -505,3 +572,75 @@ def test_the_next_search_is_as_soon_as_the_situation_of_the_payment_needs(
     loop.set_exception_handler(lambda _loop, context: errors.append(context))
     with without_threads(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(play())
+
+
+@pytest.mark.parametrize(("steps", "seconds"), PLANS.values(), ids=PLANS)
+def test_the_next_search_is_as_soon_as_the_situation_of_the_payment_needs(
+    tmp_path: Path, steps: tuple[Step, ...], seconds: float | None
+) -> None:
+    async def end(plan: Plan) -> None:
+        is_open = plan.payment.phase is not Phase.FINAL
+        assert plan.reconciler.is_open("SN-TEST") == is_open
+        assert ("SN-TEST" in plan.reconciler.open_terminals()) == is_open
+        assert await plan.next() == seconds
+
+    in_virtual_time(tmp_path, *steps, end)
+
+
+STATE, FOREIGN, UNREADABLE = {"status": "CARD_PRESENTED"}, {"merchant_id": "M-2"}, {"status": None}
+#: Elements of a search's reply -> result, outcome, attentions, and whether the quota of the terminal is used, and
+#: whether the search has shown that it works. In doubt, posd also sends an abort, which uses the quota.
+FOUND_BY_SEARCH: dict[str, tuple[tuple[Step, ...], str, str, str, bool, bool]] = {
+    "nothing": ((finds(),), "none", "", "in_doubt", True, False),
+    "end": ((finds({}),), "found", "approved", "", True, True),
+    "state": ((finds(STATE),), "found", "", "", True, True),
+    "no merchant": ((finds({"merchant_id": None}),), "found", "approved", "damaged_event", True, True),
+    "no serial": ((finds({"serial": ""}),), "found", "approved", "damaged_event", True, False),
+    "another terminal": ((finds({"serial": "SN-0"}),), "found", "approved", "serial_mismatch", True, False),
+    "foreign terminal": (
+        (finds({"serial": "SN-X"}),),
+        "no_answer",
+        "",
+        "in_doubt serial_mismatch quarantined_event",
+        False,
+        False,
+    ),
+    "another merchant": ((finds(FOREIGN),), "no_answer", "", "in_doubt quarantined_event", False, False),
+    "another merchant, then ours": ((finds(FOREIGN, {}),), "found", "approved", "", True, True),
+    "unreadable": ((finds(UNREADABLE),), "no_answer", "", "in_doubt quarantined_event", False, False),
+    "unreadable, then ours": ((finds(UNREADABLE, {}),), "found", "approved", "quarantined_event", True, True),
+    "unlikely": (
+        (finds({"occurred_at": "2001-01-01T00:00:00.000Z"}),),
+        "found",
+        "approved",
+        "approval_unlikely",
+        True,
+        True,
+    ),
+    "state, too much": ((Plan.full, finds(STATE)), "no_answer", "", "in_doubt", False, False),
+    "end, too much": ((Plan.full, finds({})), "found", "approved", "", True, True),
+    "end again, too much": ((finds({}), Plan.full, finds({})), "no_answer", "approved", "", False, True),
+}
+
+
+@pytest.mark.parametrize(
+    ("steps", "result", "outcome", "codes", "stored", "works"), FOUND_BY_SEARCH.values(), ids=FOUND_BY_SEARCH
+)
+def test_a_search_result_is_used_if_it_is_of_this_payment_and_this_merchant(
+    tmp_path: Path, steps: tuple[Step, ...], result: str, outcome: str, codes: str, stored: bool, works: bool
+) -> None:
+    *before, last = steps
+
+    async def check(plan: Plan) -> None:
+        used = partial(plan.parts.quotas._events.seconds_until, "SN-TEST", EVENTS_OF_TERMINAL.value)
+        before, results, searches = used(), plan.searching.results.total(), plan.searches
+        await last(plan)
+        payment = plan.payment
+        found = payment.outcome.result if payment.outcome else "", " ".join(item.code for item in payment.attention)
+        assert (there(payment.last_search).result, *found) == (result, outcome, codes)
+        assert (used() > before) == stored
+        assert plan.searching.results.total() - results == plan.searches - searches
+        _, remembered = await plan.reconciler.probe("SN-TEST", str(uuid4()))
+        assert remembered == works
+
+    in_virtual_time(tmp_path, start(), *before, check)

@@ -147,6 +147,10 @@ PLACED: dict[tuple[str, str], tuple[str | None, str | None, str]] = {
     (f"{RESERVED}, q=re-auth of p for 130 declined", "capture of p for 120"): ("r", "p", "p r q"),
     ("p=pre-auth for 100", "capture of p for 100"): ("p", "p", "p"),
     (RESERVED, "capture under r for 120"): ("r", "p", "p r"),
+    ("p=pre-auth for 9, c=capture of p for 9", "void under c"): ("c", "c", "p c"),
+    ("a=charge on 1, v=refund under a for 1 on 2", "refund of a for 2 repeat"): ("a", "a", "a v"),
+    ("p=pre-auth for 9 on 1, r=re-auth under p for 9 on 2", "capture under r for 9 on 2"): ("r", "r", "p r"),
+    ("r=re-auth for 9", "capture under r for 9"): ("r", "r", "r"),
     # If posd does not know the pre-authorization, the re-authorization counts as the original.
     ("r=re-auth under stranger for 120", "capture under r for 120"): ("r", "r", "r"),
     ("r=re-auth under stranger for 120", "void under r"): ("r", "r", "r"),
@@ -198,6 +202,7 @@ REFUSED: dict[tuple[str, str], tuple[str, str]] = {
     ("a=charge declined", "void of a"): ("unknown_original", "a is not approved"),
     ("a=charge bare", "void of a"): ("unknown_original", "without a transaction_reference"),
     (RESERVED, "capture of r for 1"): ("unknown_original", "name its pre-auth, p"),
+    ("p=pre-auth for 9, c=capture of p for 1", "capture of c for 1"): ("unknown_original", "c is a capture;"),
     (RESERVED, "re-auth of r for 1"): ("unknown_original", "name its pre-auth, p"),
     (f"{RESERVED}, q=re-auth of p for 9 declined", "void of q"): ("unknown_original", "name its pre-auth, p"),
     ("r=re-auth under stranger for 9, q=re-auth of r for 9", "capture of q for 1"): (
@@ -255,13 +260,17 @@ def test_a_refusal_names_what_blocks_the_operation(there_is: str, wanted: str) -
         assert (raised.value.code, detail.startswith("cannot start: ")) == (code, True)
         if code == "unknown_original":
             assert what in detail
+            assert ("name its pre-auth" in detail) == ("name its pre-auth" in what)
         elif code == "amount_exceeds":
             assert f"{extra['asked']} of {extra['allowed']}" == what
         else:
             assert [chain.told(identity) for identity in extra["transactions"]] == [what]
-            reason, standing, _ = detail.removeprefix("cannot start: ").partition(f" {what} (")
+            reason, standing, rest = detail.removeprefix("cannot start: ").partition(f" {what} (")
             assert standing
             assert len(reason.split()) > 3, f"no reason stands before {what}: {detail}"
+            assert ("the same original" in reason) == (code == "already_derived")
+            outcome = there(rows.get(records.db, chain.id(what))).outcome
+            assert rest.partition(")")[0] == (outcome.result if outcome else "open")
 
 
 def test_the_reason_of_a_conflict_depends_on_the_state_of_the_other_operation() -> None:
@@ -474,6 +483,47 @@ def test_a_sale_is_paid_once_unless_the_till_asks_for_an_additional_payment(ther
             chains.refuse_sale(records.unit, asked, own)
 
 
+TRIED = "a=charge, v=void of a declined, w=void of a declined"
+SHARED = "a=charge on 1, b=charge gives a on 2, c=charge gives a on 3, v=refund under a for 1 on 1"
+DECLINED = "b=charge in s declined, c=charge in s declined"
+
+
+@every(
+    "limit, value, there_is, wanted, code, blocking",
+    [
+        ("MAX_CHAIN", 3, TRIED, "void of a", "", ""),
+        ("MAX_CHAIN", 2, TRIED, "void of a", "chain_conflict", ""),
+        ("MAX_GIVERS", 3, SHARED, "refund of a for 1 repeat", "", ""),
+        ("MAX_GIVERS", 2, SHARED, "refund of a for 1 repeat", "chain_conflict", ""),
+        ("MAX_OF_SALE", 2, DECLINED, "charge for 1 in s", "", ""),
+        ("MAX_OF_SALE", 2, f"{DECLINED}, d=charge in s declined", "charge for 1 in s", "sale_conflict", ""),
+        ("MAX_OF_SALE", 2, f"a=charge in s, {DECLINED}", "charge for 1 in s", "sale_conflict", "a"),
+    ],
+)
+def test_an_operation_is_refused_if_posd_cannot_read_all_that_may_block_it(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int, there_is: str, wanted: str, code: str, blocking: str
+) -> None:
+    with book() as records, monkeypatch.context() as patch:
+        patch.setattr(chains, limit, value)
+        chain = Chain(records, there_is)
+        try:
+            chains.refuse_sale(records.unit, chain.asked(wanted), chain.place(wanted)[1])
+        except Problem as problem:
+            found = problem.code, " ".join(map(chain.told, problem.extra["transactions"]))
+        else:
+            found = "", ""
+        assert found == (code, blocking)
+
+
+def test_an_operation_belongs_to_its_payment_if_many_have_the_reference(
+    records: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "MAX_GIVERS", 1)
+    chain = Chain(records, f"{SHARED}, w=refund under a for 1 on 3")
+    third = there(rows.get(records.db, chain.id("c")))
+    assert chains.derived_ids(records.db, third) == [chain.id("w")]
+
+
 def stays(_serial: str) -> bool:
     """Report that no terminal has lost its address."""
     return False
@@ -499,6 +549,7 @@ def test_a_terminal_is_free_once_its_payment_has_ended_and_no_call_for_it_is_und
         with book() as records:
             chain, calls = Chain(records, f"a=charge {state} on 1"), CallsInFlight()
             other, asked = chain.asked("charge for 1 on 2"), chain.asked("charge for 1 on 1")
+            asked = replace(asked, sent_to="https://192.0.2.1:6869")  # the terminal has another address meanwhile
             chains.refuse_busy(records.unit, asked, calls, stays)  # the payment holds no terminal
             rows.take_lease(records.unit, "SN-1", chain.id("a"))
             chains.refuse_busy(records.unit, other, calls, stays)

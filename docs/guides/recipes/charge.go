@@ -198,7 +198,7 @@ func end(words string, code int) {
 func exact(number string) *big.Rat {
 	rational, ok := new(big.Rat).SetString(number)
 	if !ok {
-		fail(fmt.Errorf("%q is no amount", number))
+		fail(fmt.Errorf("%q is not an amount", number))
 	}
 	return rational
 }

@@ -103,8 +103,6 @@ class Searching(RecordService):
 
         If it has not, try the search on the terminal's newest transaction that the acquirer decided.
         """
-        if terminal not in self._fleet:
-            return False
         found = partial(self.found_another, terminal=terminal, client_transaction_id=client_transaction_id)
         if await self._store.read(found):
             return True

@@ -40,6 +40,7 @@ from posd.records.model import Phase
 from posd.records.quotas import Quotas
 from posd.records.service import CallsInFlight, ServiceParts
 from posd.storage.store import Store
+from posd.terminals.announcements import Announcement
 from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
 from posd.terminals.terminal import AddressChange
@@ -189,6 +190,7 @@ class Plan:
             network.serve((network.machine, port), self._connected if serial == "SN-TEST" else list[End]().append)
         (home / "config.toml").write_text(toml(home, CONFIRMED + terminals))
         config, clock = load(home / "config.toml"), asyncio.get_running_loop().time
+        self.network = network
         self.home, self.store, self.fleet, self.clock = home, store, Fleet(config.terminals, config.profiles), clock
         self.requests, self.replies = asyncio.Queue[str](), dict[str, tuple[int, bytes]]()
         self.held, self.replying, self.calls = "", asyncio.Event(), list[asyncio.Task[object]]()
@@ -352,6 +354,22 @@ class Plan:
         """Use up the terminal's quota of stored data."""
         self.parts.quotas.keep_event("SN-TEST", EVENTS_OF_TERMINAL.value)
 
+    async def conflict(self) -> None:
+        """Announce two devices as the terminal."""
+        for port in (81, 82):
+            self.fleet.announce(Announcement(f"{port}", "SN-TEST", ("127.0.0.1",), port, None, None, iso(now())))
+        await self.wait(100)
+
+    async def unplug(self) -> None:
+        """Disconnect the terminal from the network. An operator requests a search."""
+        self.network.listeners.clear()
+        await self.reconcile()
+        await asyncio.sleep(1)
+
+    async def unasked(self) -> None:
+        """Let posd send no abort by itself."""
+        self.reconciler._settings = replace(self.reconciler._settings, probe_with_abort=False)
+
     async def mute(self) -> None:
         """Let the terminal reply to nothing."""
         self.replies.clear()
@@ -506,6 +524,7 @@ PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
     "in doubt, operator": ((start(), reconcile(), search(0), search(60)), 60),
     "in doubt, abort refused": ((start(), abort(409, "nothing_running")), 0),
     "idle terminal": ((IDLE, KNOWN, start(200), search(60)), 60),
+    "idle terminal, in doubt, posd may send no abort": ((IDLE, KNOWN, Plan.unasked, start(), search(60)), 60),
     "idle terminal, starting": ((IDLE, KNOWN, start(0, "charge"), reconcile(), search(0), REPLY, ROUND, STOP), None),
     "idle terminal, abort during the start": (
         (
@@ -535,6 +554,8 @@ PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
         None,
     ),
     "terminal removed": ((IDLE, KNOWN, start(), reload(OTHER_ENTRY), failing("fleet"), lacks(*REMOVED)), None),
+    "terminal unplugged": ((IDLE, KNOWN, start(), Plan.unplug, lacks(*REMOVED[3:])), None),
+    "two devices": ((start(), reload(NO_ADDRESS + 'scheme = "http"'), Plan.conflict, failing("not asked")), None),
     "terminal without address": ((start(), reload(NO_ADDRESS), failing("no address")), None),
     "three searches": ((AHEAD, NEW, BACK, search(0, OTHER, OTHER, OTHER, SEARCH), STOP), None),
     "three searches, a till waits": ((AHEAD, NEW, TILL, BACK, search(0, OTHER, SEARCH, OTHER, OTHER), STOP), None),
@@ -606,6 +627,22 @@ FOUND_BY_SEARCH: dict[str, tuple[tuple[Step, ...], str, str, str, bool, bool]] =
         False,
     ),
     "another merchant": ((finds(FOREIGN),), "no_answer", "", "in_doubt quarantined_event", False, False),
+    "another merchant, foreign terminal": (
+        (finds(FOREIGN | {"serial": "SN-X"}),),
+        "no_answer",
+        "",
+        "in_doubt quarantined_event",
+        False,
+        False,
+    ),
+    "unreadable, then another merchant": (
+        (finds(UNREADABLE, FOREIGN),),
+        "no_answer",
+        "",
+        "in_doubt quarantined_event",
+        False,
+        False,
+    ),
     "another merchant, then ours": ((finds(FOREIGN, {}),), "found", "approved", "", True, True),
     "unreadable": ((finds(UNREADABLE),), "no_answer", "", "in_doubt quarantined_event", False, False),
     "unreadable, then ours": ((finds(UNREADABLE, {}),), "found", "approved", "quarantined_event", True, True),
@@ -633,13 +670,13 @@ def test_a_search_result_is_used_if_it_is_of_this_payment_and_this_merchant(
 
     async def check(plan: Plan) -> None:
         used = partial(plan.parts.quotas._events.seconds_until, "SN-TEST", EVENTS_OF_TERMINAL.value)
-        before, results, searches = used(), plan.searching.results.total(), plan.searches
+        before = used()
         await last(plan)
         payment = plan.payment
         found = payment.outcome.result if payment.outcome else "", " ".join(item.code for item in payment.attention)
         assert (there(payment.last_search).result, *found) == (result, outcome, codes)
         assert (used() > before) == stored
-        assert plan.searching.results.total() - results == plan.searches - searches
+        assert plan.searching.results.total() == plan.searches
         _, remembered = await plan.reconciler.probe("SN-TEST", str(uuid4()))
         assert remembered == works
 

@@ -1,13 +1,11 @@
 """A shop with one simulated terminal, for the tests of a file."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from posd.sandbox import Sandbox
 from tests.rig.commands import Done, posd
-from tests.rig.leftovers import owning_file
 
 
 class Shop(Sandbox):
@@ -20,16 +18,6 @@ class Shop(Sandbox):
     def approved(self, *arguments: str) -> str:
         """Run a command that must be approved. Return the id of the payment."""
         return self.run(*arguments).ends(0).stdout.split()[1]
-
-    @contextmanager
-    def daemon_away(self) -> Iterator[None]:
-        """Stop the daemon for the block."""
-        self.stop_daemon()
-        try:
-            yield
-        finally:
-            with owning_file():
-                self.start_daemon()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The commands against a real daemon and a simulated terminal."""
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -12,12 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Shop
-from tests.rig.commands import PATIENCE, Done, posd, posd_interrupted, posd_on_terminal, read_until, started_posd
+from tests.rig.commands import Done, posd, posd_interrupted, posd_on_terminal
 from tests.rig.stub import Answer
-
-#: Polls and the attention print_stuck come soon.
-SOON = "poll_first_seconds = 3\npoll_max_seconds = 3\nstuck_seconds = 1"
-WAITS_FOR_ABORT = ("--metadata", "scenario=wait-for-abort")
 
 
 @pytest.fixture(autouse=True)
@@ -45,18 +40,6 @@ def test_after_a_re_authorization_the_shown_command_captures_the_newest_referenc
     [typed] = [line for line in done.lines if line.startswith("posd capture ")]
     capture = shop.approved(*typed.replace("AMOUNT", "11").removeprefix("posd ").split())
     assert shop.run("show", capture, "--json").document["transaction_reference"] == done.labels["reference"]
-
-
-def test_a_charge_survives_a_restart_of_the_daemon(shop: Shop) -> None:
-    with started_posd("charge", "8", *WAITS_FOR_ABORT, config=shop.config_path) as charge:
-        payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
-        with shop.daemon_away():
-            read_until(charge, "posd does not answer; waiting for it (the payment goes on)")
-        assert shop.run("abort", payment).returncode == 0
-        stdout, stderr = charge.communicate(timeout=PATIENCE)
-    assert (charge.returncode, stdout.count("TERMINAL_CANCELED")) == (1, 1), stderr
-    assert "posd is back" in stdout
-    assert "canceled" in stdout.splitlines()
 
 
 def test_list_shows_the_payments_with_a_result_and_their_totals(shop: Shop) -> None:
@@ -87,51 +70,6 @@ def test_status_has_the_result_in_the_first_line_and_shows_less_on_the_tills_soc
     assert "sudo posd status, or join the group posd-admin" in posd("status", socket=shop.till_socket).stdout
     document = posd("status", "--json", socket=shop.till_socket).document
     assert set(document) == {"version", "health", "terminals"}
-
-
-@pytest.mark.slow
-def test_a_person_releases_the_terminal_and_resolves_the_payment() -> None:
-    payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
-    # The shop is separate, because its terminal keeps waiting for the card.
-    with Shop(speed=200.0, patient=True) as machine:
-        run = machine.run
-        run("charge", "5", "--id", payment, *WAITS_FOR_ABORT, "--no-wait")
-        assert [row[1] for row in run("list", "--open").rows[1:]] == [payment]
-        run("status").ends(0, "\n  open payments  1\n", payment[:8])
-        busy = run("terminals").rows[1]
-        assert (busy[0], *busy[2:4], busy[5]) == (machine.serial, machine.terminal.base_url, "config", payment)
-        run("reconcile", payment).ends(4)
-        run("release", payment, "--operator", "Ana", "--note", "it hangs").ends(0)
-        run("list", "--attention").ends(0, f"posd resolve {payment} RESULT")
-        run("resolve", payment, "approved", "--reference", reference, "--note", "the slip says so", "--yes").ends(0)
-        freed = f"terminal freed\tby Ana, user id {os.getuid()}, note: it hangs"
-        run("show", payment).ends(0, freed, f"reference {reference}, note: the slip says so")
-        run("resolve", payment, "declined", "--note", "no", "--yes").ends(1, "already ended (approved)")
-        run("reprocess").ends(0)
-
-
-@pytest.mark.slow
-def test_a_wait_for_a_stuck_print_job_lasts_until_a_person_resolves_the_job(tmp_path: Path) -> None:
-    (tmp_path / "receipt.txt").write_text("Coffee  2.50\nThank you")
-    arguments = ("print", str(tmp_path / "receipt.txt"), "--id", "stuck", "--reference", "print:stuck")
-    with Shop(speed=200.0, patient=True) as machine:
-        run, file = machine.run, machine.config_path
-        with machine.daemon_away():
-            file.write_text(file.read_text().replace("poll_first_seconds = 10", SOON))
-        with started_posd(*arguments, config=file) as waiting:
-            read_until(waiting, "attention print_stuck")
-            run("status").ends(1, "posd: not well: print attention\n", "posd list --print-jobs --attention")
-            with machine.daemon_away():
-                read_until(waiting, "posd does not answer")
-            read_until(waiting, "posd is back")
-            assert "    posd resolve stuck FAILED" in run("print-jobs", "--attention").lines
-            run("resolve", "stuck", "FAILED", "--note", "nothing came out").ends(0)
-            stdout, stderr = waiting.communicate(timeout=PATIENCE)
-        assert waiting.returncode == 1, stderr
-        assert "An operator recorded that the document is not printed." in stdout
-        run("show", "stuck").ends(0, "decided by an operator: FAILED", "note: nothing came out")
-        run("print-jobs", "stuck", "--wait").ends(1)
-        run("resolve", "stuck", "FAILED", "--note", "x").ends(1)
 
 
 def test_a_receipt_is_confirmed_as_printed_and_its_record_is_in_the_backup(shop: Shop, tmp_path: Path) -> None:

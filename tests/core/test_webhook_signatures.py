@@ -19,7 +19,6 @@ from tests.rig.tables import every
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors/vendor_auth.json").read_text(encoding="utf-8"))
 CASES = VECTORS["schemes"]["webhook-candidates"]["cases"]
 IDS = [case["id"] for case in CASES]
-Pairs = list[tuple[bytes, bytes]]
 
 
 def inputs(case: Mapping[str, Any]) -> tuple[str, bytes, bytes, bytes | None]:

@@ -14,7 +14,7 @@ from tests.e2e.conftest import CHARGE
 from tests.rig.daemon import Daemon, running
 from tests.rig.senders import ask_on, process
 from tests.rig.shop import Shop
-from tests.rig.streams import Connection, ask
+from tests.rig.streams import ask
 from tests.rig.terminal import scripted_terminal, taking_print
 from tests.rig.usage import descriptors
 from tests.rig.waits import until
@@ -119,20 +119,6 @@ async def test_the_streams_of_one_till_are_limited(shop: Shop) -> None:
                 pass
         for item in (*opened, following, refused):
             item.hang_up()
-
-
-async def test_a_refused_start_sends_and_records_nothing_and_the_same_call_is_accepted_later(shop: Shop) -> None:
-    posd, payment = shop.daemon, shop.payment()
-    with process(posd.till_socket, MOST + 1) as greedy:
-        reader, writer = await asyncio.open_unix_connection(sock=greedy[MOST].dup())
-        head = f"PUT /v1/transactions/{payment.identity} HTTP/1.1\r\nhost: posd\r\ncontent-length: 2\r\n\r\n"
-        writer.write(head.encode() + b"{}")
-        status, problem = await Connection(reader, writer).reply()
-        assert (status, problem["code"]) == (429, "limit_reached")
-        writer.transport.abort()
-    assert (await posd.call("GET", f"/transactions/{payment.identity}")).status == 404
-    assert not payment.requests
-    assert (await payment.put()).status in (200, 201)
 
 
 @pytest.mark.slow

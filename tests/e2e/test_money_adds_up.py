@@ -19,8 +19,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Number of terminals in the quick suite.
 TERMINALS = 60
 
-#: Amount that the scripted terminal authorizes for any request (tests/rig/chains.py).
-CHARGED = Decimal("11.20")
 TILLS = 8
 NIL = "00000000-0000-0000-0000-000000000000"
 

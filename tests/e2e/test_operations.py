@@ -1,87 +1,15 @@
-"""Every operation type: the amounts in its request, its names in events, and whether an abort is possible."""
+"""Every operation type: whether an abort is possible."""
 
-import json
 from collections.abc import AsyncIterator
-from decimal import Decimal
-from typing import Any
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 
-from tests.rig.chains import FITS, KINDS, PROCESSED, Operation, operation, taking
+from tests.rig.chains import FITS, KINDS, operation
 from tests.rig.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
-
-
-# Amounts. posd sends only the till's amounts.
-
-#: The till's amount, and its bytes on the wire. The request has the same digits, and always all three members.
-AMOUNTS = (
-    (
-        b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0, "tip": 0.50, "extra_taxes": {"ice": 0.0100}}',
-        b'{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0,"tip":0.50,"extra_taxes":{"ice":0.0100}}',
-    ),
-    (b'{"subtotal_iva0": "765432.10"}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":765432.10}'),
-    (b'{"tip": 2.05}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":0,"tip":2.05}'),
-)
-#: The terminal's report of the amount.
-STRANGE = {
-    "operation": {"amount": PROCESSED | {"iva": 0.07, "subtotal_iva": 123456.78}, "cashback_amount": 22.22},
-    "raw_response": {
-        "ticket_number": "1",
-        "authorized_amount": 876543.21,
-        "additional_amounts": {"amount": 11.11, "currency_code": "840"},
-    },
-}
-#: Numbers that occur only in the event.
-FOREIGN = (b"987654.32", b"77.77", b"66.66", b"55.55", b"44.44", b"33.33", b"USD", b"0.07", b"123456.78", b"876543.21")
-
-
-async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
-    """Start an operation with these bytes as the amount, or without an amount."""
-    item.shop.terminal.start = taking
-    request = json.dumps({"terminal": item.serial, "type": item.kind} | changes).encode()
-    if amount:
-        request = b'%s, "amount": %s}' % (request[:-1], amount)
-    reply = await item.shop.daemon.call("PUT", f"/transactions/{item.identity}", request)
-    assert reply.status == 201, reply.body
-
-
-async def ends_strangely(item: Operation) -> None:
-    """Approve an operation with amounts that differ from the request."""
-    answer = STRANGE["raw_response"] | item.answer(authorized_amount=None, ticket_number=None)
-    await item.finish(operation=STRANGE["operation"], raw_response=answer)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
-async def test_an_amount_from_a_terminal_is_never_in_a_request(shop: Shop, given: bytes, sent: bytes) -> None:
-    """All types run in order. All earlier operations reported amounts that differ from the request."""
-    here, originals = operation(shop, "charge"), dict[str, Operation]()
-    for kind in ("charge", "pre-auth", "re-auth", "re-auth", "capture", "post-tip", "void", "void"):
-        named = {}
-        again = kind == "void" and "void" in originals
-        if kind in FITS:
-            to = originals["charge" if kind == "post-tip" or again else "capture" if kind == "void" else "pre-auth"]
-            named = {"original": to.identity}
-        item = originals[kind] = operation(shop, kind, here)
-        none = kind == "void"  # a void must have the sum of the charge
-        await start_with(item, b"" if none else given, **named)
-        (request,) = item.requests
-        assert request.body.count(b'"amount":') == (0 if none else 1)
-        assert none or b'"amount":%s,' % sent in request.body
-        assert not [number for number in FOREIGN if number in request.body and number not in sent]
-        assert json.dumps((await item.get())["amount"], default=str) == json.dumps(
-            {} if none else json.loads(sent, parse_float=Decimal), default=str
-        )
-        await ends_strangely(item)
-        outcome = (await item.get())["outcome"]
-        assert outcome["authorized_amount"] is None or outcome["authorized_amount"] == Decimal("876543.21")
-
-
-# Aborts.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FIXED = ("void", "post-tip")
 

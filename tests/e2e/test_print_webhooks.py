@@ -134,21 +134,6 @@ async def test_a_webhook_that_the_disk_cannot_store_is_found_by_a_poll(printer: 
     assert "does not send it again" in line["detail"]
 
 
-async def test_a_simultaneous_webhook_and_poll_give_one_end(printer: Printer) -> None:
-    """The webhook arrives with another content while the reply to the poll is under way."""
-    job = printer.job()
-    printer.terminal.print_poll = poll = Held(knowing(job, status="FAILED", errorCode="E-7"))
-    await job.started()
-    assert (await job.call(b"no JSON")).status == 400  # an unusable webhook makes posd poll at once
-    await poll.arrived.wait()
-    assert await job.webhook() == 200
-    poll.release.set()
-    document = await job.until(lambda item: "conflicting_final" in attention(item))
-    assert (document["status"], document["decided_by"], document["error_code"]) == ("COMPLETED", "webhook", None)
-    ends = {(line["status"], line["phase"]) for line in await job.changes() if line["phase"] == "final"}
-    assert ends == {("COMPLETED", "final")}
-
-
 async def test_a_quarantined_webhook_can_be_applied_later(printer: Printer) -> None:
     """A callback has the terminal's own id. posd has stored another id, from a reply to an earlier version."""
     job = printer.job()

@@ -4,39 +4,20 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from tests.rig.daemon import Daemon
 from tests.rig.events import FINALS, RESULTS, event
 from tests.rig.shop import Payment, Shop, acknowledging, answering, knowing, open_counters
-from tests.rig.terminal import Request, Script
 from tests.rig.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
-
-#: Final event of another payment on the terminal.
-OTHERS = event(str(uuid4()), "APPROVAL")
 
 
 def element(payment: Payment, status: str, previous: str | None = None) -> dict[str, Any]:
     """Return the element that a search finds for a payment in this state."""
     return event(payment.identity, status, previous, payment.serial)
-
-
-def raw(content: bytes) -> Script:
-    """Return a script that writes these bytes."""
-
-    async def script(_request: Request, writer: asyncio.StreamWriter) -> None:
-        writer.write(content)
-
-    return script
-
-
-async def never(_request: Request, writer: asyncio.StreamWriter) -> None:
-    """Read the request, and send nothing until the caller disconnects."""
-    await writer.wait_closed()
 
 
 # Replies that say nothing about the payment.

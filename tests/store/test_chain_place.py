@@ -190,6 +190,7 @@ def test_an_operation_is_sent_under_the_right_reference(there_is: str, wanted: s
         placed, ids = chain.place(wanted)
         assert placed.transaction_reference == (chain.reference(sends) if sends else None)
         assert placed.derives_from == (chain.id(derives) if derives else None)
+        assert placed.amount == chain.asked(wanted).amount, "posd sends only the till's amount"
         assert ids == {placed.client_transaction_id, *map(chain.id, linked.split())}
 
 

@@ -1,4 +1,4 @@
-"""The reconciler as a task. The task ends on request at every step."""
+"""The reconciler: when it searches, which results count, and what proves that a payment never started."""
 
 import asyncio
 import json

@@ -330,9 +330,9 @@ class Plan:
         name, other = f"POST /terminal/v1/{SEARCH}", str(uuid4())
         await self.store.write(lambda unit: rows.remember_search(unit, "SN-TEST", name, other, iso(now())))
 
-    async def reload(self, terminals: str) -> None:
-        """Reload the terminals."""
-        (self.home / "config.toml").write_text(toml(self.home, CONFIRMED + terminals))
+    async def reload(self, terminals: str, profile: str = CONFIRMED) -> None:
+        """Reload the terminals and their profile."""
+        (self.home / "config.toml").write_text(toml(self.home, profile + terminals))
         config = load(self.home / "config.toml")
         self.fleet.adopt(self.fleet.make_clients(config.terminals), config.profiles)
 
@@ -462,6 +462,7 @@ LOST = change(AddressLost("192.0.2.7"), callback_lost=True)
 FOUND = change(AddressBack("h"), callback_lost=False)
 ROUND = search(60, *PROOF)
 REMOVED = (*UNCONFIRMED, NEVER_FOUND_ANY, ProofCode.TERMINAL_UNREACHABLE, ProofCode.ABORT_NOT_ASKED)
+PAGED = CONFIRMED.replace("confirmed", "paged = true\nconfirmed", 1)
 NO_ADDRESS = '[[terminals]]\nserial = "SN-TEST"\n'
 #: Situation -> steps, and the seconds from the last step to the next search. None: posd plans no search.
 PLANS: dict[str, tuple[tuple[Step, ...], float | None]] = {
@@ -608,6 +609,7 @@ def test_the_next_search_is_as_soon_as_the_situation_of_the_payment_needs(
     in_virtual_time(tmp_path, *steps, end)
 
 
+HERE = NO_ADDRESS + 'base_url = "http://127.0.0.1:80"\n'
 STATE, FOREIGN, UNREADABLE = {"status": "CARD_PRESENTED"}, {"merchant_id": "M-2"}, {"status": None}
 #: Elements of a search's reply -> result, outcome, attentions, and whether the quota of the terminal is used, and
 #: whether the search has shown that it works. In doubt, posd also sends an abort, which uses the quota.
@@ -646,6 +648,7 @@ FOUND_BY_SEARCH: dict[str, tuple[tuple[Step, ...], str, str, str, bool, bool]] =
     "another merchant, then ours": ((finds(FOREIGN, {}),), "found", "approved", "", True, True),
     "unreadable": ((finds(UNREADABLE),), "no_answer", "", "in_doubt quarantined_event", False, False),
     "unreadable, then ours": ((finds(UNREADABLE, {}),), "found", "approved", "quarantined_event", True, True),
+    "list instead of a page": ((reload(HERE, PAGED), finds({})), "no_answer", "", "in_doubt", False, False),
     "unlikely": (
         (finds({"occurred_at": "2001-01-01T00:00:00.000Z"}),),
         "found",

@@ -100,16 +100,6 @@ async def all_ended(printer: Printer) -> AsyncIterator[None]:
         assert (await Job(printer.daemon, printer.terminal, item["print_job_id"]).resolve()).status == 200
 
 
-async def test_after_a_kill_between_acceptance_and_webhook_a_poll_finds_the_end(printer: Printer) -> None:
-    job = await printer.job().started()
-    await printer.daemon.kill()
-    printer.terminal.print_poll = knowing(job, status="COMPLETED")
-    await printer.daemon.start()
-    document = await job.outcome()
-    assert (document["status"], document["decided_by"], document["attention"]) == ("COMPLETED", "poll", [])
-    assert len(job.requests) == 1
-
-
 async def in_line(printer: Printer, count: int) -> tuple[Job, list[Job], list[asyncio.Task[object]]]:
     """Return a job under way on a hanging terminal, and jobs that wait for this job. The intents of all jobs are
     recorded."""

@@ -127,18 +127,6 @@ async def test_simultaneous_equal_calls_are_one_request(shop: Shop, count: int) 
     assert len(payment.requests) == 1
 
 
-async def test_the_503_to_a_repeated_call_does_not_say_that_nothing_was_sent(shop: Shop) -> None:
-    payment = await shop.started()
-    await payment.end()
-    with closing(sqlite3.connect(shop.daemon.database)) as other:
-        other.execute("ALTER TABLE events RENAME TO elsewhere")
-        reply = await payment.put()
-        other.execute("ALTER TABLE elsewhere RENAME TO events")
-    assert (reply.status, reply.json["code"]) == (500, "internal_error")
-    assert (await payment.put()).json["outcome"]["result"] == "canceled"
-    assert len(payment.requests) == 1
-
-
 async def test_another_request_under_the_same_id_is_refused(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = script = Held(acknowledging(payment.serial))

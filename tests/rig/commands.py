@@ -194,11 +194,11 @@ def check(
 
 @contextlib.contextmanager
 def started_posd(
-    *arguments: str, config: Path | None = None, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+    *arguments: str, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
 ) -> Iterator["subprocess.Popen[str]"]:
     """Run a command for the block with its output in pipes. Kill a command that still runs at the end."""
     with subprocess.Popen(
-        [*prefix, *forks.command("posd", _words(arguments, config))],
+        [*prefix, *forks.command("posd", arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

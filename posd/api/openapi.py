@@ -52,7 +52,7 @@ PLAIN: dict[Any, Schema] = {
 CONSTRAINED = {"array": list, "integer": int, "number": float}
 
 
-#: Types that the table of the calls names as strings, because only this module imports the types.
+#: Types of the names in the table of calls. The table has only names, because only this module imports the types.
 NAMED: dict[str, Any] = {
     "TransactionOutcome | None": TransactionOutcome | None,
     "PrintJob | None": PrintJob | None,

@@ -47,7 +47,7 @@ SHIFT = Parameter(
     "shift",
     ParameterKind(_which, {"type": "string", "pattern": f"^({OPEN}|{LAST}|[0-9]{{1,19}})$"}),
     f"in place of `since` and `until`: the number of a closed shift, `{LAST}` for the last one, `{OPEN}` for "
-    "payments since the last one",
+    "payments since the last close",
 )
 TERMINAL = Parameter("terminal", parameters.TEXT, "only this terminal", example="SN-0001")
 TIMEZONE = Parameter(

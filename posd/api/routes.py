@@ -130,7 +130,7 @@ _OPERATOR_ROUTES = (
         "POST",
         "/v1/shifts",
         "close_shift",
-        "Close a shift: posd counts the payments since the last one, and keeps the sums.",
+        "Close a shift: posd counts the payments since the last close, and keeps the sums.",
         {
             201: AnswerSpec("the shift", "Shift"),
             200: AnswerSpec(

@@ -33,8 +33,8 @@ def _unusable(word: str, status: int, en: str = "", es: str = "") -> tuple[str, 
 class CallbackResult(Enum):
     """Result of a callback, with status of the reply, stored data, attention, Retry-After (s), and reason.
 
-    `attention`: whether to inform an operator, by an attention of the record if the record is known. The operator reads
-    the reason, also in Spanish. Placeholders for values are in braces.
+    `attention`: whether to inform an operator. If the record is known, it gets the attention. The operator reads the
+    reason, also in Spanish. Placeholders for values are in braces.
     """
 
     APPLIED = ("applied", 200, "effect")

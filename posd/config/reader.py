@@ -149,7 +149,7 @@ class ConfigReader:
         given = [name for name in ("certificate", "private_key") if table.get(name)]
         if len(given) == 1:
             missing = "private_key" if given == ["certificate"] else "certificate"
-            cure = f"give both, or neither to use what posd tls init made; add {missing} = …"
+            cure = f"add {missing} = …; or remove both, to use the files of posd tls init"
             self._add(f"webhooks.{given[0]}", ValueFault(f"is given without {missing}", cure))
 
     def _section(self, at: str, section: type[Any], raw: object) -> Any:
@@ -529,7 +529,7 @@ def _authentication(config: Config) -> Iterator[Conflict]:
         if terminal.auth != "none" and written:
             yield (
                 (f"{at}.headers", "terminal_defaults.headers", "profile.headers", "profile.cloud.headers"),
-                f'has {written[0]}, which auth = "{terminal.auth}" writes itself',
+                f'sets {written[0]}, but auth = "{terminal.auth}" already sets it',
                 "remove one of the two",
             )
     unused = all(item.auth == "none" and not item.webhook_signature for item in config.terminals)

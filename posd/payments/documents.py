@@ -229,7 +229,7 @@ HISTORY_LINES: tuple[type[Line], ...] = (
     line_of("UndisputedLine", "posd knows again which device is the terminal.", entries.Undisputed),
     line_of(
         "ReadLine",
-        "No program read the approval for ten minutes; or a program read it after that.",
+        "No program read the approval within ten minutes; or a program read it later.",
         entries.OutcomeUnread,
         entries.OutcomeRead,
     ),

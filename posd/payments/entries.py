@@ -157,7 +157,7 @@ class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field=
 
 
 class OutcomeUnread(msgspec.Struct, frozen=True, tag="outcome_unread", tag_field="kind"):
-    """No client has read the approval for ten minutes."""
+    """No client has read the approval within ten minutes."""
 
 
 class OutcomeRead(msgspec.Struct, frozen=True, tag="outcome_read", tag_field="kind"):

@@ -78,7 +78,7 @@ ROUTES = (
         "Start a payment, once. Repeat the call as often as you like with the same id and body: it is sent once.",
         {
             201: AnswerSpec("started now", Transaction),
-            200: AnswerSpec("already known, by the same request", Transaction),
+            200: AnswerSpec("known from an identical request", Transaction),
         },
         start.REFUSALS,
         headers=_SHOWN,

@@ -67,7 +67,7 @@ def in_the_way(
     """Return what prevents an operation, or None.
 
     `members`: all transactions that derive from the same original. `chain`: the whole chain, oldest first. Open
-    transactions are reported first, and then those that block even with `additional`.
+    transactions are reported first, then those that block even with `additional`, then all others.
     """
     same = {item.client_transaction_id for item in members}
     still_open = [item for item in chain if _derives(item) and undecided(item)]

@@ -103,12 +103,12 @@ class ReportPayment(msgspec.Struct, frozen=True, kw_only=True):
     differs: Annotated[bool, Meta(description="whether the authorized amount differs from the requested one")]
     by_person: Annotated[bool, Meta(description="whether an operator decided it")]
     unsure: Annotated[bool, Meta(description="whether an operator decided it, or its outcome was corrected")]
-    was: Annotated[Result | None, Meta(description="result of its first outcome, null if it is the same")]
+    was: Annotated[Result | None, Meta(description="result of its first outcome, null if `result` is the same")]
     clock_wrong: Annotated[bool, Meta(description="whether the terminal reported an impossible time")]
     abortable: Annotated[bool, Meta(description="whether an abort is possible now")]
     attention: Annotated[tuple[Attention, ...], Meta(description="what an operator should check")]
     open_at: Annotated[
-        int | UnsetType, Meta(description="of a shift: number of the earlier shift at whose close it was open")
+        int | UnsetType, Meta(description="of a shift: number of the earlier shift that was closed while it was open")
     ] = UNSET
     changed_since: Annotated[
         bool | UnsetType, Meta(description="of a closed shift: shown as counted; its outcome has changed since")

@@ -378,7 +378,7 @@ class Payments(Starts[Transaction, StartRequest, tuple[Transaction, StartRoute]]
             )
 
     def _has_left(self, way: StartRoute, serial: str) -> bool:
-        """Return whether a serial is configured at another address than `way`, or not at all. False outside the LAN."""
+        """Return whether `serial` is not configured, or has another address than `way`. False outside the LAN."""
         known = self._fleet.get(serial)
         moved = known is None or known.config.base_url not in ("", way.base_url)
         return way.terminal.addresses.on_lan and moved

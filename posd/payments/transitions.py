@@ -277,10 +277,10 @@ def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, 
 
 
 def unread(transaction: Transaction, now: datetime) -> Transaction:
-    """Raise an attention because no client has read the approval for ten minutes."""
+    """Raise an attention because no client has read the approval within ten minutes."""
     detail = (
-        "approved, but no program has read the outcome for ten minutes: the till may not have booked it. Book it there "
-        "before you ask the customer to pay again. The attention closes when a program reads the outcome"
+        "approved, but no program has read the outcome within ten minutes: the till may not have booked it. Book it "
+        "there before you ask the customer to pay again. The attention closes when a program reads the outcome"
     )
     return _touch(attend(transaction, AttentionCode.OUTCOME_UNREAD, now, detail), transaction, now)
 
@@ -431,7 +431,7 @@ def _unusable(transaction: Transaction, what: str, reason: str, now: datetime) -
 def _settle(
     transaction: Transaction, event: TransactionEvent, verdict: Verdict, source: Source, now: datetime
 ) -> Transaction:
-    """Change the transaction by an event, or an element of a search, according to the verdict."""
+    """Apply an event, or an element of a search, to the transaction, according to the verdict."""
     match verdict:
         case Verdict.APPLIED:
             return _apply(transaction, event, source, now)

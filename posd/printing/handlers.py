@@ -156,7 +156,7 @@ ROUTES = (
         ONE,
         "start_print_job",
         "Print a document, once. Repeat the call as often as you like with the same id and body: it is sent once.",
-        {201: AnswerSpec("started now", PrintJob), 200: AnswerSpec("already known, by the same request", PrintJob)},
+        {201: AnswerSpec("started now", PrintJob), 200: AnswerSpec("known from an identical request", PrintJob)},
         start.REFUSALS,
         body=PrintRequest,
         starts=True,

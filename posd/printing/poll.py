@@ -80,7 +80,7 @@ class PrintPoller(RecordService):
             self._wake.set()
 
     def unusable(self, print_job_id: str) -> None:
-        """Plan a poll of a job soon, because a webhook of it was unusable, and is not sent again."""
+        """Plan a poll of a job soon. The terminal does not repeat the job's unusable webhook."""
         if (plan := self._plans.get(print_job_id)) is not None:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, self._seconds()))
 

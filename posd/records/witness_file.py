@@ -69,7 +69,7 @@ class WitnessFile:
     async def open(self, anew: Content | None = None) -> None:
         """Open the present file for further lines. With `anew`, replace it by a new file with the lines of `anew`.
 
-        If the file cannot be written, raise no error: `run` tries again. Raise any other error of `anew`.
+        If the file cannot be written, raise no error: `run` tries again. Raise all other exceptions of `anew`.
         """
         try:
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

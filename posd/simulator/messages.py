@@ -255,7 +255,7 @@ def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> st
     if not (isinstance(name, str) and name in scenarios):
         raise invalid("metadata.scenario", "must name a scenario; posd simulate --list shows them")
     if scenarios[name].out_of_reach:
-        raise invalid("metadata.scenario", f"cannot be {name}, which begins before the start: choose it beforehand")
+        raise invalid("metadata.scenario", f"cannot be {name}: this scenario must be chosen before the payment starts")
     return name
 
 

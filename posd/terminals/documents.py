@@ -61,7 +61,7 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     claims: Annotated[list[Claim], Meta(description="other announced addresses of it")]
     identity: Annotated[Identity, Meta(description="the proof of its identity, and the devices that claim to be it")]
     commissioned: Annotated[
-        Commissioned | None, Meta(description="the parts that work under its present profile, null without a record")
+        Commissioned | None, Meta(description="the parts that work under its present profile, null if not commissioned")
     ] = None
     commission_lapsed: Annotated[
         Moment | None, Meta(description="time of its commissioning under an earlier profile; null otherwise")

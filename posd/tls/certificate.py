@@ -288,7 +288,7 @@ def public_key(der: bytes) -> bytes:
     """Return the public key of a certificate with its algorithm (SubjectPublicKeyInfo, DER). Raise ValueError."""
     tag, content = _fields(der)[5]
     if tag != SEQUENCE:
-        raise ValueError("a public key has another shape")
+        raise ValueError("its public key is not a DER sequence")
     size = len(content).to_bytes(4, "big").lstrip(b"\0")
     return bytes((tag, len(content)) if len(content) < 0x80 else (tag, 0x80 | len(size), *size)) + content
 
@@ -328,7 +328,7 @@ def _only(data: bytes, tag: int, *, rest: bool = False) -> bytes:
     """Return the content of the first item, which must have the given tag. `rest`: whether other items may follow."""
     found = next(_items(data), None)
     if found is None or found[0] != tag or (not rest and len(list(_items(data))) != 1):
-        raise ValueError("it has another shape")
+        raise ValueError("its items are not the expected ones")
     return found[1]
 
 

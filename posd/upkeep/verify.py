@@ -309,4 +309,4 @@ def _pruned_faults(look: Look, db: sqlite3.Connection) -> Iterator[Fault]:
         if not isinstance(identity, str) or not is_print_job_id(identity):
             yield "pruned", f"print job {identity}", "its id is invalid"
     for (subject,) in db.execute(_STILL_THERE):
-        yield "pruned", subject, "it was removed, and its record exists"
+        yield "pruned", subject, "it was removed, but its record still exists"

@@ -250,6 +250,6 @@ def test_on_the_tills_socket_a_decision_is_refused_before_the_question(line: str
     check(line, [refusal], 2, "use the admin socket", lacks=["[y/N]", "Why ("], sent=sent, types="x\ny\n")
 
 
-def test_json_stays_valid_with_a_question() -> None:
+def test_the_question_of_a_command_is_not_in_its_json() -> None:
     seen = asked([DOUBTFUL, FREED], "release", ID, "--json", types="it hangs\ny\n", pipe=True)
     assert seen.ends(0, RELEASE_TEXT).stdout == f"{FREED.body.decode()}\n"

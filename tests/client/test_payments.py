@@ -84,7 +84,7 @@ async def test_each_step_has_a_text_for_the_cashier_in_the_chosen_language(clien
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_abort_is_a_request(client: Client, payment: Payment) -> None:
+async def test_after_a_call_to_abort_the_payment_is_still_open(client: Client, payment: Payment) -> None:
     aborts = payment.shop.terminal.aborts
     async with client(payment.shop.daemon.till_socket) as till:
         charge = await till.charge(payment.identity, 5, terminal=payment.serial)

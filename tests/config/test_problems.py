@@ -137,8 +137,8 @@ WRONG = [
         "is missing: terminals[1] is called through the cloud, and the service calls back from outside",
         'public_url = "https://HOST"',
     ),
-    ("webhooks.certificate", '[webhooks]\ncertificate = "there"', "without private_key", "give both"),
-    ("webhooks.private_key", '[webhooks]\nprivate_key = "there"', "without certificate", "give both"),
+    ("webhooks.certificate", '[webhooks]\ncertificate = "there"', "without private_key", "remove both"),
+    ("webhooks.private_key", '[webhooks]\nprivate_key = "there"', "without certificate", "remove both"),
     *(
         (
             "metrics.listen",
@@ -229,7 +229,7 @@ WRONG = [
     (
         "terminals[0].headers",
         '[[terminals]]\nserial = "A"\nauth = "hmac"\nbusiness_code = {file = "secret"}\nheaders = {TimeStamp = "1"}',
-        'has TimeStamp, which auth = "hmac" writes itself',
+        'sets TimeStamp, but auth = "hmac" already sets it',
         "remove one",
     ),
     (

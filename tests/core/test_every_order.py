@@ -5,8 +5,8 @@ covers one of these cases:
 
 - Every event arrives never, once or twice, with the reply and the callback.
 - Every event arrives never or once, with the reply and up to two searches. Each search has any reply that a terminal
-  could give at that point of the path. The reply is none, no answer, any state of the path (an index is often late),
-  several states, or unusable.
+  could give at that point of the path. Such a reply has no payment, one state of the path (an index is often late) or
+  several states. It can also be unusable, or an error.
 
 The test prints the number of states and the number of represented orders.
 """

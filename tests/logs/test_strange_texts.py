@@ -43,7 +43,7 @@ def test_the_time_of_a_line_always_has_six_digits(detail: str, microsecond: int)
     assert json.loads(made(0.0))["timestamp"] == f"2026-11-20T10:42:03.{microsecond:06}Z"
 
 
-async def test_the_service_manager_gets_one_assignment_for_each_text(
+async def test_a_strange_text_adds_no_line_for_the_service_manager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with manager(tmp_path) as heard:

@@ -103,7 +103,7 @@ class Names(Generic[FileKind]):
 
 
 class Platter:
-    """The directory of a process, rebuilt operation by operation. `believes` returns whether a sync is honest."""
+    """The directory of a process, rebuilt operation by operation. `believes`: whether a sync writes its data."""
 
     def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
         self._names = Names(File(name, content) for name, content in initial.items())

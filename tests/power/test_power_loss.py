@@ -34,8 +34,8 @@ ECHO_BYTES = 30_000
 #: Microseconds of a sync on a slow disk. A reply that does not wait for the sync would be sent before the end of the
 #: sync.
 SYNC_US = 2000
-#: Number of partial results before each sync, where the most data is unsynced. The next constant is the share of the
-#: other cuts, chosen at random.
+#: Disks per cut before a sync, when the most data is unsynced. Each disk has a random part of the unsynced data.
+#: TORN_SHARE: share of the other cuts that have such a disk, chosen at random.
 TORN_BEFORE_SYNC = 2
 TORN_SHARE = 0.1
 SEED = 3

@@ -68,9 +68,7 @@ def test_the_tests_of_the_page_pass_with_its_till(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("right", "wrong", "found_by"), MISTAKES.values(), ids=MISTAKES)
-def test_the_tests_of_the_page_find_a_fault_of_the_till(
-    folder: Path, right: str, wrong: str, found_by: set[str]
-) -> None:
+def test_the_tests_of_the_page_fail_for_a_faulty_till(folder: Path, right: str, wrong: str, found_by: set[str]) -> None:
     assert FILES["till.py"].count(right) == 1
     (folder / "till.py").write_text(FILES["till.py"].replace(right, wrong), "utf-8")
     done = run_pytest(folder)

@@ -24,7 +24,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-async def test_a_report_during_the_write_of_an_earlier_report_is_written_too(tmp_path: Path) -> None:
+async def test_a_change_of_identity_during_a_write_is_stored_too(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{URL}"\n'))
     config = load(tmp_path / "config.toml")
     store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")

@@ -33,7 +33,7 @@ for name in ("log-written-in-place", "dropped-lines-not-told"):
 """
 
 
-def test_each_deliberate_fault_still_fits_the_product() -> None:
+def test_each_deliberate_fault_can_be_put_into_the_code() -> None:
     assert len(BREAKS) >= 30
     for name in BREAKS:
         with applied(name):
@@ -51,7 +51,7 @@ def test_a_run_finds_a_deliberate_fault_and_names_the_first_failed_check() -> No
     assert "the database has an event twice" in late
 
 
-def test_suspended_readers_of_posds_output_delay_nothing_and_a_fault_there_is_found() -> None:
+def test_suspended_output_readers_delay_nothing_and_runs_find_both_deliberate_faults() -> None:
     done = subprocess.run([sys.executable, "-c", STILL], capture_output=True, text=True, check=True, timeout=300)
     sound, *broken = done.stdout.splitlines()
     assert sound.startswith("[] {"), sound

@@ -77,7 +77,7 @@ def assert_sound(path: Path) -> None:
 
 
 @pytest.mark.parametrize("story", [*STORIES, ORPHAN])
-def test_every_job_follows_from_its_record(state: State, story: str) -> None:
+def test_every_stored_job_can_be_derived_from_its_record(state: State, story: str) -> None:
     with filling(state.database) as filled:
         job = orphan(filled, "x") if story == ORPHAN else print_out(filled, "x", story)
         assert rows.difference(job, rows.derive(filled.db, job)) == {}

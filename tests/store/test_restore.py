@@ -601,7 +601,7 @@ def listed(number: int, at: str = "", serial: str = "") -> StartedPayment:
     return StartedPayment(name(number), serial, at)
 
 
-def test_only_listed_ids_that_neither_file_has_are_in_doubt(state: State) -> None:
+def test_a_listed_id_is_in_doubt_only_if_backup_and_old_file_lack_it(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
         filled.db.execute("INSERT INTO pruned_transactions VALUES (?, 'SN-1', 'charge', 'approved', 'at')", (name(20),))

@@ -358,7 +358,7 @@ async def test_a_function_that_raises_stopiteration_fails_with_a_runtimeerror(st
 
 
 @pytest.mark.parametrize(("sync", "milliseconds"), [(0.0001, 1), (0.004, 1), (0.012, 3), (0.04, 10), (2.5, 10)])
-def test_the_time_for_functions_depends_on_the_time_of_a_sync(sync: float, milliseconds: float) -> None:
+def test_a_slow_sync_gives_the_functions_of_a_commit_more_time(sync: float, milliseconds: float) -> None:
     assert writer.slice_seconds(sync) == pytest.approx(milliseconds / 1000)
 
 

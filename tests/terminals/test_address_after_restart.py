@@ -108,7 +108,7 @@ async def test_the_first_sale_waits_for_a_terminal_that_moved_during_the_restart
 
 
 @pytest.mark.parametrize("trusted", [by_pin, by_ca])
-async def test_another_device_at_the_last_proven_address_is_sent_nothing(home: Path, trusted: Any) -> None:
+async def test_nothing_is_sent_to_another_device_at_the_last_proven_address(home: Path, trusted: Any) -> None:
     async with open_counter(home, trusted) as counter, scripted_terminal(home, "SN-OTHER") as other:
         await counter.announcer.aclose()
         await counter.terminal.unplug()

@@ -388,7 +388,7 @@ async def test_a_call_given_up_right_after_connecting_sends_nothing(terminal: Sc
     assert (found, written, b"".join(came)) == (NotSent("too late"), [], b"")
 
 
-async def test_a_connection_that_opens_after_the_call_was_given_up_is_sent_nothing() -> None:
+async def test_nothing_is_sent_on_a_connection_that_opens_after_the_call_was_given_up() -> None:
     near, far = socket.socketpair()
     with near, far:
         marked: list[bool] = []
@@ -399,7 +399,7 @@ async def test_a_connection_that_opens_after_the_call_was_given_up_is_sent_nothi
         assert (far.recv(100), marked) == (b"", [])
 
 
-async def test_a_terminal_without_tls_is_sent_nothing(tmp_path: Path) -> None:
+async def test_nothing_is_sent_to_a_terminal_without_tls(tmp_path: Path) -> None:
     async with scripted_terminal(tmp_path, plain=True) as terminal:
 
         async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -448,7 +448,7 @@ async def test_a_refused_connection_says_that_nothing_listens(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "x" * 64 + ".invalid"])
-async def test_an_unknown_host_name_is_sent_nothing(name: str) -> None:
+async def test_nothing_is_sent_to_an_unknown_host_name(name: str) -> None:
     called = access()
     found = await called.call("POST", f"http://{name}/x", b"{}")
     assert isinstance(found, NotSent)

@@ -116,7 +116,7 @@ async def decide(posd: Daemon, serial: str, base_url: str) -> Reply:
 Devices = tuple[ScriptedTerminal, ScriptedTerminal]
 
 
-async def test_a_second_device_with_the_serial_is_sent_nothing_until_an_operator_decides(
+async def test_nothing_is_sent_to_a_second_device_with_the_serial_until_an_operator_decides(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -178,7 +178,7 @@ async def test_a_terminal_that_moves_without_an_open_payment_is_followed(
         assert (await posd.log_line("terminal.moved", terminal=serial))["host"] == right.base_urls[1]
 
 
-async def test_during_a_payment_a_new_address_without_proof_is_sent_nothing(
+async def test_during_a_payment_nothing_is_sent_to_a_new_address_without_proof(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
@@ -342,7 +342,7 @@ async def test_the_configured_address_of_another_terminal_is_not_used(
         await active(posd, serial)
 
 
-async def test_another_terminal_that_is_announced_at_a_configured_address_is_sent_nothing(
+async def test_nothing_is_sent_to_another_terminal_that_is_announced_at_a_configured_address(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     """Another terminal has replaced the configured terminal. posd detects the replacement before the first payment."""

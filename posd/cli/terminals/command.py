@@ -77,7 +77,7 @@ SUBCOMMANDS: Targets = {
 
 
 @click.group(cls=LazyGroup, targets=SUBCOMMANDS, invoke_without_command=True)
-@click.option("--all", "everything", is_flag=True, help="Also announced terminals outside the fleet.")
+@click.option("--all", "everything", is_flag=True, help="List announced terminals outside the fleet too.")
 @json_option
 @click.pass_context
 def terminals(ctx: click.Context, output: Output, everything: bool) -> None:

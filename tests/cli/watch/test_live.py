@@ -133,7 +133,7 @@ async def test_a_page_is_drawn_when_its_layout_is_ready_and_only_while_open(shop
         await view.shows("ATTENTION")
 
 
-async def test_the_pages_show_and_help_can_be_used(shop: Counter) -> None:
+async def test_the_page_of_a_payment_and_the_help_page_can_be_used(shop: Counter) -> None:
     payment = shop.charge(42, scenario="by-hand")
     async with seen(shop.socket) as view:
         await view.selects("42.00")

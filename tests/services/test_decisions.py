@@ -15,6 +15,7 @@ from posd.payments.request import Decision, PaymentFacts
 from posd.records.model import Pruned
 from posd.storage import changes
 from posd.storage.marks import MissingRecords
+from tests.rig.book import identity as identity_of
 from tests.rig.shop import Held, hanging_up
 from tests.rig.tables import there
 from tests.services.inside import CHARGE, code_of, composed
@@ -24,7 +25,8 @@ RELEASED, RESOLVED = Released(*WORD), Resolved(*WORD, Result.APPROVED)
 SUM = b'{"subtotal_iva0":11.20}'
 SLIP = {"terminal": None, "type": None, "amount": SUM}
 PERIOD = MissingRecords(None, "2026-11-20T10:42:00.000Z")
-KNOWN, PRUNED = str(uuid4()), str(uuid4())
+#: An id in a table must be the same in each process that collects the tests.
+KNOWN, PRUNED, LOST = map(identity_of, range(1, 4))
 
 
 @pytest.mark.parametrize(
@@ -58,9 +60,9 @@ async def test_an_operator_decides_after_the_call_to_the_terminal_has_ended(
 @pytest.mark.parametrize(
     ("identity", "lost", "facts", "decision", "code"),
     [
-        (str(uuid4()), False, SLIP, RESOLVED, "not_found"),
-        (str(uuid4()), True, None, RELEASED, "not_found"),
-        (str(uuid4()), True, SLIP | {"amount": b"{}"}, RESOLVED, "invalid_request"),
+        (LOST, False, SLIP, RESOLVED, "not_found"),
+        (LOST, True, None, RELEASED, "not_found"),
+        (LOST, True, SLIP | {"amount": b"{}"}, RESOLVED, "invalid_request"),
         (PRUNED, True, SLIP, RESOLVED, "pruned"),
     ],
 )
@@ -81,7 +83,7 @@ async def test_only_a_slip_of_a_possibly_lost_payment_is_recorded(
     [
         ({}, OperationType.CHARGE, None),
         ({"type": OperationType.REFUND, "original": KNOWN, "sale": "basket-7"}, OperationType.REFUND, KNOWN),
-        ({"type": OperationType.VOID, "original": str(uuid4())}, OperationType.VOID, None),
+        ({"type": OperationType.VOID, "original": LOST}, OperationType.VOID, None),
     ],
 )
 async def test_the_slip_of_a_lost_payment_becomes_its_record(

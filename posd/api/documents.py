@@ -60,7 +60,7 @@ class RestoresSeen(msgspec.Struct, frozen=True):
     """Restores that an operator has confirmed by this call."""
 
     restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
-    gone_back: Annotated[list[GoneBack], Meta(description="times at which the database had gone back, oldest first")]
+    gone_back: Annotated[list[GoneBack], Meta(description="times at which posd found an older database, oldest first")]
 
 
 class Restores(RestoresSeen, frozen=True):

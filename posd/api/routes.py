@@ -71,7 +71,7 @@ _OPERATOR_ROUTES = (
         "GET",
         "/v1/restore",
         "get_restore",
-        "Show what no operator has confirmed yet: restores, and times at which the database had gone back.",
+        "Show what no operator has confirmed yet: restores, and times at which posd found an older database.",
         {200: AnswerSpec("what no operator has confirmed", documents.Restores)},
         STORED,
     ),

@@ -237,8 +237,8 @@ class UnknownResult(PosdError):
 
     def __init__(self, id: str, result: object, document: Mapping[str, Any]) -> None:  # noqa: A002 - the field's name
         super().__init__(
-            f"transaction {id} has ended with {result!r}, which this client does not know, because it is older than "
-            f"posd. posd's own advice (next_step) is {document.get('next_step')!r}; update the client"
+            f"transaction {id} has ended with {result!r}: this client is older than posd and does not know the result. "
+            f"posd's own advice (next_step) is {document.get('next_step')!r}; update the client"
         )
         self.id = id
         self.result = result

@@ -283,7 +283,7 @@ def clock_remark(status: int, seconds: int | None, window: int) -> str:
     compared = (
         "its reply does not give its time"
         if seconds is None
-        else f"the clocks differ by {in_words(abs(seconds))}, which it accepts"
+        else f"the clocks differ by {in_words(abs(seconds))}, which is allowed"
     )
     return (
         f"it refused the authentication; {compared}. Check auth, business_code and [hash_encrypt] in the configuration "

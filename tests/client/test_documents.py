@@ -210,7 +210,7 @@ def test_a_result_that_only_a_newer_posd_knows_is_an_error(tmp_path: Path) -> No
     with (
         Stub(tmp_path / "s", [answer(outcome_of(partly))]) as stub,
         Posd(stub.socket) as client,
-        pytest.raises(UnknownResult, match=r"'partly_approved', which this client does not know.*ask_person") as caught,
+        pytest.raises(UnknownResult, match=r"'partly_approved': this client is older .*ask_person") as caught,
     ):
         client.transaction(ID).outcome()
     assert caught.value.document["result"] == "partly_approved"

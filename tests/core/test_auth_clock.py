@@ -41,9 +41,9 @@ def test_the_difference_of_the_clocks_is_computed(date: str | None, seconds: int
         (
             401,
             300,
-            "it refused the authentication; the clocks differ by 5 min, which it accepts. Check auth, business_",
+            "it refused the authentication; the clocks differ by 5 min, which is allowed. Check auth, business_",
         ),
-        (401, -2, "it refused the authentication; the clocks differ by 2 s, which it accepts"),
+        (401, -2, "it refused the authentication; the clocks differ by 2 s, which is allowed"),
         (403, None, "it refused the authentication; its reply does not give its time. Check auth"),
         (409, 300, ""),
         (500, None, ""),

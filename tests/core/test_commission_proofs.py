@@ -116,7 +116,7 @@ def test_a_required_signature_is_proven_if_each_end_came_by_a_callback() -> None
         assert ("signature" in found) == (unknown is NONE and back)
 
 
-def test_the_amount_unit_is_proven_by_an_operator_or_an_approval_if_neither_contradicts() -> None:
+def test_an_operator_or_an_approval_proves_the_amount_unit_unless_the_other_contradicts() -> None:
     for shown, exact in product((None, False, True), repeat=2):
         expected = False not in (shown, exact) and True in (shown, exact)
         assert ("amount_unit" in proven(WalkProofs((APPROVED._replace(exact=exact),), NONE, shown))) == expected

@@ -83,7 +83,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the environment of the tests the same everywhere. Output goes to a directory that is removed."""
     global held
-    gc.disable()  # the collection makes no garbage, and would be searched some hundred times
+    gc.disable()  # pytest's collection of tests makes no garbage, and the collector would search it some hundred times
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
     if config.getoption("--whole") or any(SCHEMATHESIS in argument for argument in config.args):
         config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"))
@@ -210,7 +210,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if file is not None and (nextitem is None or nextitem.getparent(pytest.File) is not file):
             left += leftovers.end_processes(file.nodeid) + held.left()
             gc.collect()
-            gc.freeze()  # each collection in a later file would examine the remaining objects
+            gc.freeze()  # otherwise each garbage collection in a later file would examine these objects
         if left:
             pytest.fail("left behind:\n" + "\n".join(left), pytrace=False)
 

@@ -57,7 +57,7 @@ def _body(lines: list[str]) -> Iterator[str]:
 
 
 def _comment(lines: list[str]) -> Iterator[str]:
-    """Write a comment: paragraphs, indented lines unchanged, and keys that are not set (no space before them)."""
+    """Write a comment. A line with no space after # is a commented-out key. Lines with two or more stay unchanged."""
     for indent, group in groupby(lines, lambda line: min(len(line) - len(line.lstrip()), 2) if line else None):
         words = [line.strip() for line in group]
         if indent == 2:

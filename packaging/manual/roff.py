@@ -11,7 +11,7 @@ from posd.cli.app.lazy import groups
 #: Characters with a meaning in roff -> their escapes. Text copied from a page can be typed unchanged.
 ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 
-#: Most characters of a command in one line: an indented line of 80 columns, without its backslash.
+#: Maximum length of a command in one line, so that it fits into 80 columns with its indent and a backslash.
 MOST_CHARACTERS = 64
 
 #: Text that a user types unchanged, shown in bold: options, `in backticks`, names of pages.

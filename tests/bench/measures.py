@@ -207,8 +207,8 @@ BLOCK = 4096
 
 
 def writes(operations: Iterable[Operation], moments: Sequence[int]) -> tuple[Counter[int], Counter[int]]:
-    """Return the numbers of syncs and of bytes before each moment (`Shim.position`) and after the moment before it. The
-    bytes are in whole blocks. Each block counts once between two syncs.
+    """Return the numbers of syncs and of written bytes between each moment (`Shim.position`) and the previous moment.
+    The bytes are in whole blocks. Each block counts once between two syncs.
     """
     names: dict[tuple[int, int], str] = {}
     dirty = defaultdict[str, set[int]](set)

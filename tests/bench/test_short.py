@@ -45,7 +45,7 @@ async def test_the_quick_run_measures_every_ratio_of_the_reference(bench: Bench)
 @every(
     ("memory", "holds"),
     [
-        ([2.5], True),  # a quarter more
+        ([2.5], True),  # a quarter above the reference
         ([0.2], True),
         ([4.0], False),
         ([9.0, 2.0, 2.4, 2.2, 8.0], True),  # the median counts

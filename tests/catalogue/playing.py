@@ -144,7 +144,7 @@ class Play(Playing):
 
 
 def _tells_all(scenario: Scenario) -> bool:
-    """Return whether every event reaches posd, or the terminal soon stops sending it."""
+    """Return whether every event reaches posd, or the terminal soon gives the event up."""
     deeds = [step.do for step in scenario.steps if step.do in ("unplug", "plug")]
     stays_unplugged = bool(deeds) and deeds[-1] == "unplug"
     return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

@@ -85,7 +85,7 @@ class Run:
         self.injected[await self._cause(fault)] += 1
 
     async def _cause(self, fault: Fault) -> Kind | None:
-        """Cause a fault, and end it. Return its kind, or None if nothing was there to be killed."""
+        """Cause a fault, and end it. Return its kind, or None if there was no process to kill."""
         shop = self.shop
         match fault.kind:
             case Kind.DAEMON | Kind.DAEMON_STOP:

@@ -76,7 +76,7 @@ def test_a_receipt_is_confirmed_as_printed_and_its_record_is_in_the_backup(shop:
     (tmp_path / "receipt.txt").write_text("Thank you")
     done = shop.run("print", str(tmp_path / "receipt.txt")).ends(0)
     assert done.labels["proof"] == "the terminal reported it"
-    identity = done.labels["print job"]  # a UUID: `show` and `await` learn from posd that it is a print job's
+    identity = done.labels["print job"]  # a UUID, so `show` and `await` must ask posd whose id it is
     assert shop.paper(identity) == "Thank you"
     assert shop.run("show", identity, "--json").document["print_job_id"] == identity
     shop.run("await", identity).ends(0, "the terminal reported it")

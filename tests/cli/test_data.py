@@ -194,7 +194,7 @@ def test_a_list_with_wrong_lines_is_refused_before_anything_is_changed(shop: Sho
     assert contents(shop.home) == before
 
 
-#: Unconfirmed events: a start with a database older than its witness, and one payment.
+#: Record of an unconfirmed start with a database older than its witness, and the id of a payment in question.
 UNSEEN = ANSWERS["get_restore"]["200"]
 PAYMENT = UNSEEN["transactions"][0]["client_transaction_id"]
 

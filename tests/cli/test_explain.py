@@ -85,7 +85,7 @@ def noted(path: str) -> set[str]:
 
 
 def failures(path: str) -> set[tuple[str, str]]:
-    """Return the first two arguments of each `Failure` with literal ones in the files of a folder."""
+    """Return the first two arguments of each `Failure(…)` in the files of a folder, if they are literals."""
     found = set()
     for node in calls(path):
         given = [*node.args, *(keyword.value for keyword in node.keywords)]

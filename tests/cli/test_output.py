@@ -250,7 +250,7 @@ def test_a_character_that_cannot_be_encoded_is_replaced(words: str, answers: lis
 @every("environment", [*ENCODINGS.values(), ASCII_LOCALE])
 def test_json_is_utf_8_in_any_locale(tmp_path: Path, environment: dict[str, str]) -> None:
     words, answers = READING["list as JSON"]
-    for more in ("", " --all"):  # a document, and a document in a line
+    for more in ("", " --all"):  # JSON over several lines, and JSON in one line
         run(words + more, answers, f"{tmp_path}/out", **environment)
         assert json.loads((tmp_path / "out").read_bytes())["transactions"][0]["sale"] == STRANGE
 

@@ -172,7 +172,7 @@ def test_without_a_wait_the_command_that_shows_the_state_is_named() -> None:
 
 
 def test_a_possibly_printed_job_stays_open() -> None:
-    """The response is a fault of posd or not posd's, or the time is over."""
+    """The response is a fault of posd, or comes from another program, or the wait is over."""
     for reply in (problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html"), ACCEPTED):
         check(f"{THIS} --timeout 0", [reply], 4, f"posd await {JOB}", NO_MORE)
 

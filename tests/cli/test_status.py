@@ -106,7 +106,7 @@ def test_the_first_line_has_the_fault_and_the_next_command(change: Change, words
         (("local_api", "webhook_listener"), "TILLS CANNOT CONNECT"),
         (("webhook_listener",), "OUTCOMES MAY ARRIVE LATE"),
         (("certificate",), "OUTCOMES MAY ARRIVE LATE"),
-        (("identity",), "not well"),  # only a newer posd reports it as failing
+        (("identity",), "not well"),  # only a newer posd can report a failing `identity`
     ],
 )
 def test_the_first_line_says_what_does_not_work(failing: Sequence[str], words: str) -> None:
@@ -236,7 +236,7 @@ def test_the_state_of_systemd_and_the_configuration_are_shown_if_posd_does_not_r
 
 
 def test_an_expired_certificate_of_the_shop_is_shown_if_posd_does_not_run(tmp_path: Path) -> None:
-    """posd does not start with it. posd renews its own certificate when it starts."""
+    """posd does not start with an expired certificate of the shop. posd's own certificate is renewed at the start."""
     config, now = tmp_path / "config.toml", datetime.now(UTC)
     authority = trustme.CA()
     for ends, words in ((now - timedelta(days=1), "! certificate    Expired on "), (now + timedelta(days=9), "")):

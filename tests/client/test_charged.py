@@ -118,7 +118,7 @@ async def test_even_after_a_confirmed_restore_a_lost_payment_needs_a_person(
     move_back(till)
     await daemon.start()
     everyone = [till.charged, till.declined, till.unsent]
-    #: The till stores the payment after the time of any missing record.
+    #: The till stores this payment after the period in which records may be missing.
     later = StoredPayment(str(uuid4()), till.stored(till.charged).body, datetime.now(UTC))
     for seen in (False, True):
         if seen:

@@ -1,5 +1,5 @@
-// A TLS client as a terminal written in Java has it (Android terminals are). Usage: java Check.java CA_FILE PORT NAME
-// It sends one request line and exits 0 where the certificate is accepted, says why and exits 1 where it is not.
+// A TLS client like that of a terminal in Java, such as an Android terminal. Usage: java Check.java CA_FILE PORT NAME
+// If the certificate is valid, it sends a request line and exits 0. Otherwise it prints the reason and exits 1.
 
 import java.io.FileInputStream;
 import java.net.InetAddress;

@@ -1,5 +1,5 @@
-// A TLS client as a terminal written in Go has it. Usage: check CA_FILE ADDRESS NAME
-// It sends one request line and exits 0 where the certificate is accepted, says why and exits 1 where it is not.
+// A TLS client like that of a terminal in Go. Usage: check CA_FILE ADDRESS NAME
+// If the certificate is valid, it sends a request line and exits 0. Otherwise it prints the reason and exits 1.
 package main
 
 import (

@@ -1,4 +1,4 @@
-"""Downtimes of the listener: which of them an operator has to check, and until when (terminal API, Delivery)."""
+"""Downtimes of the listener: which an operator must check, and what ends the check (terminal API, Delivery)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -43,7 +43,7 @@ def test_a_downtime_of_four_minutes_is_reported_and_no_time_is_negative(
         (None, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (None, LastSearch(SINCE, SearchResult.NONE), False, False),
         (None, LastSearch(SINCE, SearchResult.NO_ANSWER), False, False),
-        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # it was found only before the downtime
+        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # no search since the downtime
         (BEFORE, LastSearch(SINCE, SearchResult.FOUND), False, True),
         (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
     ],

@@ -101,7 +101,7 @@ def test_the_evidence_decides_whether_to_trust_the_clock(case: Case) -> None:
     [
         ("a restart earlier", "was 2026-12-01 12:00:00 UTC already"),
         ("a restart beyond the bound", ", 8 days after the last trusted time"),
-        ("a jump of 900 days", "ahead by 899 days"),  # a minute of them has passed
+        ("a jump of 900 days", "ahead by 899 days"),  # one minute of the 900 days has really passed
         ("a step back that time has made up for", "back by 23 h"),
     ],
 )

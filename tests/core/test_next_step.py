@@ -78,7 +78,7 @@ def after(*inputs: Input) -> Transaction:
         ((ack, card, canceled, found(content(REQUESTED, CARD))), ASK_PERSON, True),
         ((ack, card, found(content(REQUESTED, CARD)), canceled), ASK_PERSON, True),
         ((ack, card, asked, canceled, acknowledge(AttentionCode.ILLEGAL_TRANSITION)), NEW_ID_OK, False),
-        # a step outside of the lifecycle makes an end unclear only if the acquirer's decision is unknown
+        # after a step outside of the lifecycle an end is clear if the acquirer has decided
         ((ack, leap, declined), NEW_ID_OK, False),
         ((ack, leap, person(Result.APPROVED)), DONE, True),
         # posd or an operator concluded the outcome without the terminal

@@ -197,7 +197,7 @@ def test_webhooks_are_stored_up_to_a_limit_but_the_end_is_always_stored() -> Non
 def test_a_reply_keeps_the_judgement_of_the_version_that_recorded_it(
     status: int, phase: str, decided_by: str | None
 ) -> None:
-    """An earlier version, which ignored errors in replies, recorded the reply. It contains an error of the acquirer."""
+    """An earlier version recorded a reply with an error of the acquirer. That version ignored errors in replies."""
     body = b64encode(b'{"type": "ACQUIRER", "code": "51"}').decode()
     attempt = {"type": "replied", "status": status, "body": body, "complete": True}
     entry = msgspec.json.decode(msgspec.json.encode({"kind": "attempt", "attempt": attempt}), type=Entry)

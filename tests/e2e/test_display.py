@@ -182,6 +182,6 @@ async def test_no_customer_is_asked_for_a_card_while_posd_cannot_record_the_end(
         blind = await payment.get()
         foreign.execute("ROLLBACK")
     assert (blind["next_step"], blind["display"]["code"]) == ("ask_person", "call_supervisor")
-    # The terminal sends nothing again. posd asks for what it could not record.
+    # The terminal does not repeat the event, so posd searches for the payment.
     outcome = await counter.daemon.outcome(payment.identity)
     assert (outcome["evidence"][0]["kind"], outcome["display"]["code"]) == ("search", "paid")

@@ -117,7 +117,7 @@ async def test_a_callback_that_names_another_terminal_changes_nothing_of_that_te
     before = await shown(shop, other)
     strange = {"serial_number": other, "brand": "Strange", "model": "Strange"}
     event = body(asked.identity, "TERMINAL_ACKNOWLEDGED", terminal=strange)
-    for _ in range(2):  # the second is a repetition
+    for _ in range(2):  # the second delivery repeats the first
         assert await asked.deliver(event) == 200
     assert attention(await asked.get()) == {"serial_mismatch"}
     assert await shown(shop, other) == before

@@ -87,7 +87,7 @@ async def test_a_till_over_its_limit_gets_429_with_any_http_client_until_it_clos
     for item in mine:
         item.hang_up()
     async with asyncio.timeout(30):
-        while (await posd.call("GET", "/version")).status == 429:  # the daemon has not yet detected the closed ones
+        while (await posd.call("GET", "/version")).status == 429:  # not all closed connections are detected yet
             pass
 
 

@@ -197,9 +197,9 @@ async def _renegotiate(attacker: Attacker) -> None:
 class Attack:
     """An attack on one connection, its number of workers, addresses and processes, and its permitted cost for posd.
     `send` returns the pieces to send, and `then` follows each piece. `rest`: seconds between two connections of a
-    worker. `do` replaces all of it. `tills`: number of tills that use all their connections. `events`: permitted rows
-    of events. `insider`: whether the attacker is an admitted till or terminal. An attack by an insider is not part of
-    the combined attack. `log_stands_still`: whether nothing reads posd's log during the attack.
+    worker. `do` replaces `send` and `then`. `tills`: number of tills that use all their connections. `events`:
+    permitted rows of events. `insider`: whether the attacker is an admitted till or terminal. An attack by an insider
+    is not part of the combined attack. `log_stands_still`: whether nothing reads posd's log during the attack.
     """
 
     then: Then = Attacker.leave

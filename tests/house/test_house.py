@@ -132,8 +132,8 @@ def _is_service(node: ast.AST) -> TypeGuard[ast.ClassDef]:
 
 
 def test_a_record_of_the_daemon_is_a_struct() -> None:
-    """A dataclass is a service, or keeps a secret out of its repr, which a Struct cannot do for one field. The two
-    tuples are loaded for the completion of a command's name, which does not wait for msgspec.
+    """A dataclass is a service, or keeps a secret out of its repr, which a Struct cannot do for one field. The
+    completion of a command's name loads the two tuples, and must not load msgspec.
     """
     daemon = (module for name, module in source.modules().items() if not name.startswith(OTHERS))
     classes = [node for module in daemon for node in module.nodes if isinstance(node, ast.ClassDef)]

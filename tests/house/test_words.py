@@ -204,7 +204,7 @@ def test_each_spanish_sentence_translates_a_sentence_of_posd() -> None:
         if any(max(fixed, key=len) in text and patterns[english].search(text) for text in found)
         or all(part.strip(" .?()") in of_click for part in fixed)
     }
-    # An entry for one value of another entry, such as "none is known", is used too.
+    # An entry is also used if it is another entry with its placeholder filled, such as "none is known".
     unused = {one for one in parts.keys() - used if not any(patterns[other].fullmatch(one) for other in used)}
     assert unused == set(), "remove the sentence from [sentence] of posd/cli/explain/es.toml, or correct it"
 

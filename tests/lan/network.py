@@ -117,12 +117,12 @@ class Machine(Namespace):
         self.add(new)
 
     def card(self, *change: str) -> None:
-        """Change the network card. Set down by an administrator or a driver, it loses its IPv6 addresses."""
+        """Change the network card. A card that is set down loses its IPv6 addresses."""
         self.run("ip", "link", "set", CARD, *change)
 
     def port(self, *change: str) -> None:
-        """Change the port of the switch. Set down, as by a pulled cable, the card loses its carrier and keeps its
-        addresses. With `nomaster` all packets are dropped silently, and both ends still have a carrier.
+        """Change the port of the switch. If the port is set down, the card loses its carrier and keeps its addresses,
+        as after a pulled cable. With `nomaster` the switch drops all packets, and both ends still have a carrier.
         """
         self._switch.run("ip", "link", "set", self.name, *change)
 

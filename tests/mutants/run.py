@@ -139,7 +139,7 @@ class Mutation:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run all tests without a change, and then the tests of each mutant."""
         session.config.pluginmanager.unregister(name="terminalreporter")
-        # Forks cannot have a small disk of their own: it is a mount.
+        # All forks would share one small disk, because the disk is a mount.
         self._run_unchanged(
             [
                 item

@@ -1,4 +1,4 @@
-"""Short runs of the simulation: they reach the use cases, which most tests near a module reach by a process only."""
+"""Short runs of the simulation. They run the use cases in this process. Most other tests start a daemon for this."""
 
 import pytest
 

@@ -15,7 +15,7 @@ from urllib3.connection import HTTPConnection
 from tests.openapi.simulated import STUCK_SECONDS
 from tests.rig.daemon import Daemon
 
-#: Codes of refusals of a right request: what there is, the configuration, the records and the amounts say.
+#: Codes with which posd can refuse a valid request. They depend on the configuration and on the stored data.
 OF_RECORDS = {"unknown_terminal", "unknown_original", "pruned", "amount_exceeds"}
 #: Rules that a schema cannot express in a readable form. Text of an `invalid_request` -> reason.
 REFUSALS = {

@@ -1,13 +1,13 @@
-/* A disk under a process, seen through LD_PRELOAD: every change and every sync of the files that stand directly in
- * POSD_SHIM_DIRECTORY is appended to POSD_SHIM_LOG, in the order in which it happened, with its data.
+/* A library for LD_PRELOAD that records the file operations of a process. Each change and each sync of a file directly
+ * in POSD_SHIM_DIRECTORY is appended to POSD_SHIM_LOG with its data, in the order of the operations.
  *
- * One mutex is held over an operation and its record, so the log is the order of the disk, whatever thread it was.
- * A record is one writev to a file in append mode. `-shm` files are left out: they are mapped, never synced, and made
- * anew by whoever opens the database first. Only absolute paths are known; what this shim misses shows when the log is
- * replayed and compared with the files.
+ * A mutex is held during an operation and its record, so the log has the order of the operations of all threads.
+ * A record is one writev to a file in append mode. `-shm` files are left out: SQLite maps them, never syncs them, and
+ * makes them again at the first opening. The shim records only absolute paths. A test replays the log and compares the
+ * result with the files, so a missed operation is detected.
  *
- * POSD_SHIM_SYNC_US: a sync takes this much longer, in microseconds (flash of a till: 5 to 20 ms).
- * POSD_SHIM_KILL: once a file of this name exists, the process is killed instead of its next sync.
+ * POSD_SHIM_SYNC_US: microseconds that each sync takes longer (the flash of a till: 5 to 20 ms).
+ * POSD_SHIM_KILL: path of a file. If the file exists, the process is killed instead of its next sync.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -66,7 +66,7 @@ __attribute__((constructor)) static void start(void)
         abort();
 }
 
-/* The name of a file in the directory; "" is the directory itself; NULL: no business of ours. */
+/* The name of a file in the directory. "": the directory itself. NULL: a path outside the directory. */
 static const char *name_of(const char *path)
 {
     size_t length = directory ? strlen(directory) : 0;
@@ -191,7 +191,7 @@ ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset)
     WRITTEN(fd, data, offset, REAL(pwrite64)(fd, data, bytes, offset));
 }
 
-/* A change that is recorded where it succeeded. */
+/* Make a change, and record the change if it succeeded. */
 #define CHANGED(ours, call, ...)                                                                                      \
     do {                                                                                                              \
         if (!(ours))                                                                                                  \

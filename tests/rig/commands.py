@@ -75,11 +75,11 @@ class Done:
         return f"{self.words}\n{self.screen}" if self.screen else self.stdout + self.stderr
 
     def fits(self, columns: int = 80) -> bool:
-        """Return whether no line is wider than the screen. A line with a question also contains the answer."""
+        """Return whether no line is wider than the screen. The answer to a question counts as its own line."""
         return all(cell_len(line) <= columns for line in re.sub(r"(\]|\)): ", r"\1:\n", self.screen).split("\n"))
 
     def ends(self, code: int, *words: str, lacks: Sequence[str] = ()) -> Self:
-        """Check the exit code, that the text has and lacks these words, and no name in braces. Return it."""
+        """Check the exit code and the words in the text. No word of `lacks` and no name in braces may be there."""
         wrong = [*(each for each in words if each not in self.text), *(each for each in lacks if each in self.text)]
         wrong += re.findall(r"(?<![\w$])\{[a-z_]+\}", self.text)
         assert (self.returncode, wrong, "Traceback" in self.text) == (code, [], False), self.text
@@ -101,7 +101,7 @@ def posd(*arguments: str, config: Path | None = None, socket: Path | None = None
     result = CliRunner().invoke(main, _words(arguments, config, socket))
     assert result.exception is None or isinstance(result.exception, SystemExit)
     for thread in threading.enumerate():
-        if "(_read)" in thread.name:  # the reading thread of a wait ends only with the process of a command
+        if "(_read)" in thread.name:  # outside of the tests, the end of the command's process ends this thread
             thread.join(PATIENCE)
     return Done(result.exit_code, result.stdout, result.stderr)
 

@@ -107,7 +107,7 @@ class Command(Output):
         return cls(await forks.start(*command, env=environment, stderr=asyncio.subprocess.STDOUT))
 
     async def ended(self, *, fault: bool = False) -> int:
-        """Wait for the end of the command. Return the exit code. Only a `fault` has a traceback."""
+        """Wait for the end of the command. Return the exit code. Without `fault`, check that there is no traceback."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             code = await self.process.wait()
             await self.whole()

@@ -23,10 +23,10 @@ from tests.rig.terminal import Request, Script, ScriptedTerminal, acknowledgemen
 FEW_TERMINALS, TERMINALS = 24, 120
 #: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
-#: A terminal of the fleet without payments. A payment of any other terminal can name this terminal.
+#: A terminal of the fleet on which no test pays. Events of other terminals can name this terminal.
 ANOTHER = "SN-000"
 
-#: Payments of other tests are open. posd must not search for them during a test.
+#: Long limits of posd's own searches. During a test, posd must not search for the open payments of other tests.
 QUIET = "[reconcile]\nfirst_event_grace_seconds = 3600\nstall_seconds = 3600\nstall_after_request_seconds = 3600\n"
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}

@@ -40,7 +40,7 @@ def problem(status: int, code: str, detail: str, extra: str = "") -> Answer:
     return Answer(status, body.encode(), "application/problem+json")
 
 
-#: Beginning of a call that asks for a print job with a payment's id: a command learns so whose id a UUID is.
+#: Beginning of a call for a print job under the id of the examples' payment. The stub replies 404 by itself.
 PRINT_JOB_QUESTION = ("GET", "/v1/print-jobs/7f3c")
 
 

@@ -90,7 +90,7 @@ class Inside:
 
     def reload(self, configuration: str) -> None:
         """Reload the terminals and the profile."""
-        public = '[webhooks]\npublic_url = "https://pos.example"'  # of terminals in the cloud
+        public = '[webhooks]\npublic_url = "https://pos.example"'  # terminals in the cloud need this URL
         text = toml(self.database.parent, configuration).replace("[webhooks]", public)
         (self.database.parent / "config.toml").write_text(text)
         config = load(self.database.parent / "config.toml")

@@ -125,7 +125,7 @@ async def test_the_till_learns_the_effect_of_its_abort(
 ) -> None:
     """`since`: a change of the payment since its start. `status` and `reply`: the terminal's reply to each abort.
 
-    `probe`: the result of posd's own abort afterwards, which has no limit. None: none is sent.
+    `probe`: the result of a later abort by posd itself, which no limit stops. None: posd sends no abort.
     """
     identity, during = str(uuid4()), list[str]()
     quotas, calls, sent = Quotas(clock=lambda: 0.0), CallsInFlight(), since in ("", "it ends meanwhile")

@@ -41,7 +41,7 @@ KNOWN, PRUNED, LOST = map(identity_of, range(1, 4))
 async def test_an_operator_decides_after_the_call_to_the_terminal_has_ended(
     tmp_path: Path, decision: Decision, facts: dict[str, Any] | None, codes: list[str], holds: bool
 ) -> None:
-    """`codes`: problems of the decision during the call, after the doubtful end of the call, and once more.
+    """`codes`: problems of three attempts: during the call to the terminal, after its end in doubt, and a repetition.
 
     `holds`: whether the payment holds its terminal in the end.
     """

@@ -136,8 +136,8 @@ GONE, OLD = "SN-GONE", "SN-OLD"  # terminals that were removed from the configur
 ENDED: dict[str, Any] = {"phase": Phase.FINAL, "outcome": inferred(Result.APPROVED, (), MOMENT)}
 SIGNED, FORGED = ({"serial": SIGNING, "signed_with": secret} for secret in (SECRET, "another"))
 LARGE = "y" * APART_BYTES
-#: A payment (None: unknown here; a text: removed by retention after this result), an event, and its effect: the
-#: result, whether the terminal counts as heard, the use of the event's time, and a search for the payment.
+#: A payment, an event, and the event's effect. The payment None is unknown here. Retention has removed a payment that
+#: is given as its result. Effect: result, "heard" if the terminal is updated, "time" if its time is used, "search".
 EVENTS = [
     (None, {}, "applied"),
     (ENDED, {}, "applied"),
@@ -237,7 +237,7 @@ async def reapplied(inside: Inside, identity: str, came: ReceivedCallback, **par
 
 @every(("payment", "event", "word"), EVENTS)
 async def test_an_event_has_its_effect_once(inside: Inside, payment: Any, event: Any, word: str) -> None:
-    """It updates only the terminal that was asked, and only while the payment is open."""
+    """An event updates only the terminal that got the start, and only while the payment is open."""
     identity = await stored(inside, payment)
     came = callback(inside, identity, event)
     with capture_logs() as lines:

@@ -81,9 +81,9 @@ async def test_a_search_on_another_device_than_the_one_that_got_the_start_proves
 ) -> None:
     """Reloads move the address of the serial between two devices.
 
-    Each abort goes to the device that got the start, and the search after the abort goes to the other one.
-    `first`: the device that gets the search before the abort. `count`: requests that would complete the proof if each
-    reply counted.
+    Each abort goes to the device that got the start. The search after the abort goes to the other device.
+    `first`: the device that gets the search before the abort. `count`: number of requests after which the proof would
+    be complete if each reply counted.
     """
     identity, none = str(uuid4()), answering(200, b"[]")
     async with (
@@ -178,9 +178,9 @@ NEVER_REPLYING = [f"SN-{number}" for number in range(2 * MAX_CALLS)]
 
 
 class Plan:
-    """A reconciler with one payment, and its terminal, in virtual time. `told`: reports of an open payment.
+    """A reconciler with one payment, and its terminal, in virtual time. `told`: number of reports of an open payment.
 
-    `replies`: path -> reply of the terminal. The terminal closes the connection of another request.
+    `replies`: path -> reply of the terminal. For any other path the terminal closes the connection without a reply.
     """
 
     def __init__(self, home: Path, store: Store, network: Network) -> None:
@@ -249,7 +249,7 @@ class Plan:
         self.reconciler.adopt(others)
 
     async def start(self, status: int = 0, held: str = "") -> None:
-        """Start the payment. The terminal replies with its acknowledgement and that status, or not at all.
+        """Start the payment. The terminal replies with an acknowledgement and this status. 0: no reply.
 
         `held`: path to which the terminal does not reply before `reply`.
         """
@@ -281,13 +281,13 @@ class Plan:
         await Inbox(self.parts, "", CHECKS, self.reconciler.unusable).receive(self.identity, b"{", "peer")
 
     async def abort(self, status: int, code: str = "") -> None:
-        """Abort the payment as a till. The terminal replies with that status, and posd refuses with that code."""
+        """Abort the payment as a till. The terminal replies with `status`. posd refuses with `code`, if any."""
         self.replies["abort"] = (status, b"")
         await self.refused(code, self.aborts.abort(self.identity, None))
         assert self.requests.get_nowait() == "abort"
 
     async def reconcile(self, code: str = "") -> None:
-        """Request a search as an operator. posd refuses it with that code."""
+        """Request a search as an operator. posd refuses the search with `code`, if any."""
         self.calls.append(asyncio.create_task(self.refused(code, self.reconciler.reconcile(self.identity))))
 
     async def second(self) -> None:
@@ -317,7 +317,7 @@ class Plan:
         self.reconciler.returned("SN-TEST")
 
     async def often(self, left: int = 0) -> None:
-        """Use up the payment's quota of calls, except so many."""
+        """Use up the payment's quota of calls, except for `left` calls."""
         for _ in range(CALLS_OF_TRANSACTION.value - left):
             self.parts.quotas.calls.take(self.identity)
 
@@ -326,7 +326,7 @@ class Plan:
         self.replies |= {SEARCH: (200, b"[]"), "abort": (409, b"")}
 
     async def known(self) -> None:
-        """Remember that the search has found another payment."""
+        """Record that the search has found another payment."""
         name, other = f"POST /terminal/v1/{SEARCH}", str(uuid4())
         await self.store.write(lambda unit: rows.remember_search(unit, "SN-TEST", name, other, iso(now())))
 
@@ -343,7 +343,7 @@ class Plan:
         assert reason in answer.reason
 
     async def finds(self, *elements: dict[str, Any]) -> None:
-        """Search as an operator. The search finds an end of the payment for each element, with these members."""
+        """Search as an operator. The search finds one end for each element, with these members replaced."""
         found = [events.event(self.identity, "APPROVAL", **element) for element in elements]
         self.replies[SEARCH] = (200, json.dumps(found).encode())
         await self.reconcile()
@@ -385,12 +385,12 @@ class Plan:
             self.requests.get_nowait()
 
     async def search(self, seconds: float, *paths: str) -> None:
-        """Wait for the next search, or these requests. They arrive in that many seconds."""
+        """Wait for the next search, or for these requests. Check that they arrive after this many seconds."""
         assert await self.next(*paths) == seconds
         self.payment = there(await self.store.read(partial(rows.get, identity=self.identity)))
 
     async def next(self, *paths: str) -> float | None:
-        """Return the seconds until the next search, or these requests. None: there is no request for an hour."""
+        """Return the seconds until the next search, or until these requests. None: no request within an hour."""
         since = self.clock()
         try:
             found = [await asyncio.wait_for(self.requests.get(), 3600)]

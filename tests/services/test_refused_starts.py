@@ -68,7 +68,7 @@ TOO_LATE = {"not_after": "2026-01-01T00:00:00Z"}
 async def test_a_refused_start_is_neither_recorded_nor_sent(
     tmp_path: Path, entry: str, amounts: dict[str, Any], parts: dict[str, Any], change: dict[str, Any], refusal: str
 ) -> None:
-    """`refusal`: the code, and the path of the fault. If it is empty, the start is sent."""
+    """`refusal`: the code, and the path of the fault. If `refusal` is empty, posd sends the start."""
     (tmp_path / "code").write_text("5f1e0c8a7b3d49e2a6c4d80f9b2e7135")
     identity = str(uuid4())
     async with composed(tmp_path) as inside:
@@ -145,7 +145,10 @@ async def test_a_change_while_a_start_is_being_checked_counts(tmp_path: Path, ch
 async def test_a_second_payment_is_refused_on_the_same_device_and_for_the_same_sale(
     tmp_path: Path, fleet: list[tuple[str, int | None, str]], sale: str | None, code: str
 ) -> None:
-    """`fleet`: serial, port and settings of each terminal since the first payment. The first one gets the second."""
+    """`fleet`: serial, port and settings of each terminal since the first payment.
+
+    The first terminal gets the second payment.
+    """
     async with composed(tmp_path) as inside:
         till = inside.till()
         await till.start(str(uuid4()), CHARGE[:-1] + b', "sale": "basket-7"}')

@@ -55,8 +55,8 @@ class EndChecks:
         self.newest: dict[str, Document] = {}
         self.stated: dict[str, str] = {}
         self.database_id: str | None = None
-        #: Another database was installed, and its feed has not been read yet. An installed database lacks acknowledged
-        #: data, or was restored. The feed of an installed database is being read from its beginning.
+        #: `replaced`: another database was installed. `lost_some`: it is a backup, or lacks acknowledged data.
+        #: Both end when the follower gets its feed. `reading_anew`: the follower reads this feed from the beginning.
         self.replaced = self.lost_some = self.reading_anew = False
         #: (id, reason) of each line of the feed about a payment.
         self._told: set[tuple[str, str]] = set()

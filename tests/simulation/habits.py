@@ -55,10 +55,10 @@ FOLLOWED: Final = frozenset(EVENTS) - {"other-amount", "unlikely", "no-reference
 #: Share of bad payments without any event. The two tables after it have the replies to the starts and the searches of
 #: these payments.
 MUTE: Final = 0.08
-#: Share of these payments that wait for a card.
+#: Share of the payments without events that wait for a card.
 WAITS: Final = 0.2
-#: Share of these payments if the configuration lets posd conclude `not_started`. For these payments posd must not
-#: conclude `not_started`.
+#: The share MUTE if the configuration lets posd conclude `not_started`. posd must never conclude `not_started` for a
+#: payment without events that ran.
 MUTE_PROVABLE: Final = 0.4
 MUTE_REPLIES: Final = ("lost-runs", "silent-runs", "cut-runs", "failed-runs")
 MUTE_SEARCHES: Final = ("usual", "none", "failed", "late-index", "late-index")

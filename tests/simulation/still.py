@@ -16,7 +16,7 @@ MAX_BYTES = 2048
 PIPE_BYTES = 4096
 #: Seconds in which the thread may write before the reader reads more.
 TURN_SECONDS = 0.01
-#: Bytes of the pipe for one line.
+#: Length of each line, in bytes.
 LINE_BYTES = 200
 
 
@@ -33,7 +33,7 @@ class Log:
         self._writer.start()
 
     def _descriptor(self) -> int:
-        if threading.get_ident() == self._loop:  # the loop would wait for ever
+        if threading.get_ident() == self._loop:  # only the thread may write, because a write of the loop would block it
             self._in_loop = True
             raise OSError
         return self._write

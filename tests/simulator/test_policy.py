@@ -47,7 +47,7 @@ class Delivering:
         event_id: str | None = None,
         **fields: Any,
     ) -> str:
-        """Queue an event. Return its id. `say` gives the receiver's reply, if the test's receiver listens."""
+        """Queue an event. Return its id. `say`: status with which the test's receiver replies."""
         event_id = event_id or str(uuid.uuid4())
         body = json.dumps({"event_id": event_id, "client_transaction_id": transaction, "status": "X", "say": say})
         self.sender.submit(QueuedEvent(event_id, transaction, "X", url or self.receiver.url, body, **fields))

@@ -368,7 +368,7 @@ def test_no_rotation_removes_the_database(tmp_path: Path) -> None:
 def test_a_complete_backup_is_reported_and_the_oldest_is_removed(database: Path, tmp_path: Path, number: int) -> None:
     """If the folder's names cannot be synced, the backup still counts as made.
 
-    If such backups counted as failed, backups would fill the share.
+    If such a backup counted as failed, no older backup would be removed, and backups would fill the disk.
     """
     with folders_not_synced(number):
         written = write(database, tmp_path / "b.db")

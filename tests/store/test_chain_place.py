@@ -423,7 +423,7 @@ def test_an_original_is_found_by_its_id_or_else_by_its_reference(records: Book) 
     read = {name: chains.read_original(db, item) for name, item in found.items()}
     assert {name for name, item in read.items() if item is not None} == {"v", "w", "y"}
     of_a_lost_original = replace(found["v"], original=STRANGER, derives_from=None)
-    assert chains.original_of(db, of_a_lost_original) == STRANGER  # its reference is that of another payment
+    assert chains.original_of(db, of_a_lost_original) == STRANGER  # another payment has the reference of this operation
     assert chains.named(db, chain.id("p"), None) == found["p"]
     assert chains.named(db, None, chain.reference("r").upper()) == found["r"]
     assert chains.named(db, None, None) is None

@@ -380,7 +380,7 @@ def test_the_feed_tells_head_office_the_outcome_and_its_amount(shop: Book, payme
 def test_a_change_keeps_the_outcome_of_its_time_after_corrections(
     shop: Book, result: str, at: int, decided: int
 ) -> None:
-    """If the clock was set back, and no outcome is so old, the newest one with the result counts."""
+    """If all outcomes are later than the change (the clock was set back), the newest outcome with its result counts."""
     hours = [NOON + timedelta(hours=hour) for hour in range(10)]
     withdrawn = None
     for hour, word in ((4, Result.APPROVED), (6, Result.DECLINED), (8, Result.APPROVED)):

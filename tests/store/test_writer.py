@@ -475,7 +475,7 @@ async def test_a_failed_checkpoint_stops_nothing(monkeypatch: pytest.MonkeyPatch
     for reason in before:
         await store.write(insert(reason))
     await tried(store)
-    more = ["c", "d" * 5000]  # their pages extend the file, which cannot grow, while the WAL has room again
+    more = ["c", "d" * 5000]  # the WAL has room for these rows, but the database file cannot grow for their pages
     with broken_disk(tmp_path / "posd.db"):
         for reason in more:
             await store.write(insert(reason))

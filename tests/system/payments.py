@@ -40,7 +40,7 @@ def run(report: Report, scratch: Path) -> None:
                 page.given |= begun
                 try:
                     follow(page)
-                    page.end(untyped="posd relay" if follow is receipt_says_approved else "")  # it counts for no till
+                    page.end(untyped="posd relay" if follow is receipt_says_approved else "")  # the page only names it
                 finally:
                     begun |= page.given
                     tidy(machine, set(begun.values()))
@@ -95,7 +95,7 @@ def begin(machine: Machine, amount: str, serial: str, scenario: str, **expected:
 
 
 def charge(machine: Machine, amount: str, serial: str, scenario: str) -> str:
-    """Start a payment that its terminal charges, whatever posd gets to know. Return the id."""
+    """Start a payment that its terminal charges, even if posd gets no report of it. Return the id."""
     identity = begin(machine, amount, serial, scenario)
     until(lambda: charged(machine, serial, identity) == 1, "the customer was charged", 60)
     return identity

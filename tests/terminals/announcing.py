@@ -20,7 +20,7 @@ def port_of(url: str) -> int:
 
 
 async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
-    """Wait until the daemon shows a terminal and its identity in this state. The daemon checks it at each request."""
+    """Wait until the daemon shows a terminal and its identity in this state. Each request checks the identity."""
 
     async def found() -> Any:
         listed = (await posd.call("GET", "/terminals?check=true&all=true")).json["terminals"]

@@ -66,7 +66,7 @@ async def test_a_local_announcement_does_not_affect_a_terminal_in_the_cloud(
         assert fleet.of(CLOUD).addresses.base_url == terminals[CLOUD].base_url
     assert list(fleet.documents({}, everything=True)) == before
     assert returned == []
-    # Events of the service still update its terminal.
+    # Events from the cloud still update the cloud's terminal.
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
     for failure in ("no connection", None):
         fleet.of(CLOUD).note_call(terminals[CLOUD].base_url, failure)

@@ -123,7 +123,7 @@ def test_a_connection_with_a_valid_token_uses_no_budget(gate: AdmissionGate) -> 
         assert place is not None
         place.prove()
         place.leave()
-        place.leave()  # the gate calls it when it cuts the connection, and the server when the connection has ended
+        place.leave()  # both the gate (to cut a connection) and the server (after its end) call `leave`
     assert len(admitted(gate, STRANGE)) == STRANGER
 
 

@@ -54,7 +54,7 @@ async def test_a_wait_for_one_kind_of_change_ignores_other_kinds() -> None:
     pieces.end()
     with pytest.raises(ClientGone):
         await waiting
-    assert looks == 3  # one read first, one after the change with a result, and one after the disconnection
+    assert looks == 3  # a read at the start, after the change with a result, and after the disconnection
     assert hub.waiters == {}
 
 

@@ -163,7 +163,7 @@ def old_style(authority: PrivateCa) -> Cause:
     return cause
 
 
-#: Name of a fault -> its cause, for faults that are more than a text of faults.toml.
+#: Name of a fault -> function that causes the fault, if faults.toml cannot describe the whole cause.
 CAUSES: dict[str, Cause] = {
     "expired": listener_for("127.0.0.1"),
     "not_for_address": listener_for("10.9.9.9"),
@@ -257,7 +257,7 @@ def test_each_fault_is_named_by_its_own_line_only(setup: SetUp, name: str, monke
         before = traces(setup.directory)
         code, problems = setup.check()
         assert traces(setup.directory) == before
-        starts = fault.key in (None, "metrics.textfile") or fault.unit is not None  # a unit concerns only systemd
+        starts = fault.key in (None, "metrics.textfile") or fault.unit is not None  # posd itself reads no unit
         if not starts and setup.state.stat().st_uid == os.geteuid():
             code_of_start, _ = asyncio.run(Daemon(setup.directory, setup.config).cannot_start())
             assert code_of_start in (1, 2), "posd also names the fault at its start"
@@ -301,7 +301,7 @@ def test_with_an_untrusted_clock_nothing_is_renewed_and_a_terminals_time_is_show
 def test_a_wrong_certificate_date_fails_only_if_the_clock_is_trusted_and_no_pin_is_suggested(
     setup: SetUp, clock: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """posd checks the dates only by a clock that it trusts. Otherwise it charges, so doctor must not deny that."""
+    """posd checks dates only by a trusted clock. Otherwise posd sends payments, and doctor must report no failure."""
     said = {"status": clock, "detail": "2025-12-03T06:55:30.000Z", "todo": "", "commands": []}
     with ExitStack() as stack:
         cause("terminal_expired", setup, stack, monkeypatch)
@@ -421,7 +421,7 @@ async def refused_payment(daemon: Daemon) -> None:
     reply = await daemon.call("PUT", f"/transactions/{uuid4()}", {"amount": {"subtotal_iva0": 1}})
     assert reply.json["phase"] == "final"
 
-    async def freed() -> bool:  # at the end of the call, without a message
+    async def freed() -> bool:  # the end of the call frees the terminal, and no message reports this
         return not (await daemon.call("GET", "/terminals")).json["terminals"][0]["transaction"]
 
     await until(freed)

@@ -223,6 +223,6 @@ def test_every_named_log_line_exists() -> None:
 @every("text", sorted(QUOTED))
 def test_every_quoted_message_exists(text: str) -> None:
     words = text.split()
-    run = 3 if len(words) > 5 else 2  # number of consecutive words to find; names and numbers are between such parts
+    run = 3 if len(words) > 5 else 2  # words to find in a row, because a message also has names and numbers
     runs = [" ".join(words[place : place + run]) for place in range(len(words) - run + 1)]
     assert any(each in TEXTS for each in runs), f"posd has no message {text!r}"

@@ -22,7 +22,7 @@ const charge = {
   amount: { iva: "1.20", subtotal_iva: "10.00" },
   metadata: { reference },
 };
-// @ts-expect-error - the member is subtotal_iva0: a misspelt one does not compile
+// @ts-expect-error - the member is subtotal_iva0, and a misspelt member does not compile
 const misspelt: components["schemas"]["AskedAmount"] = { iva: "1.20", subtotal_iva_0: "10.00" };
 const started = await posd.PUT("/v1/transactions/{client_transaction_id}", { ...at, body: charge });
 const ended = await posd.GET("/v1/transactions/{client_transaction_id}/outcome", at);

@@ -114,8 +114,8 @@ class ServedCertificate(msgspec.Struct, eq=False):
     ) -> "ServedCertificate":
         """Load the pair. Renew it first if it has expired or is not valid yet.
 
-        posd serves a pair outside its dates if it cannot be renewed: then payments go on as under a posd whose pair
-        expires while it runs. While the clock is not trusted, the dates are not checked. Raise TlsError.
+        If the renewal fails, posd serves the pair outside its dates, so that payments continue. posd also continues to
+        serve a pair that expires later. While the clock is not trusted, the dates are not checked. Raise TlsError.
         """
         if known_ca is not None and pair.renewable is not None:
             await known_ca.look()

@@ -227,7 +227,7 @@ def _opened(db: sqlite3.Connection, context: RowContext) -> Generator[None, None
 def _changed(
     db: sqlite3.Connection, after: int, carried: Iterable[str]
 ) -> Generator[None, None, tuple[dict[str, bool], int, bool]]:
-    """Return the payments that changed after `after`, the number of the last change, and whether more follow.
+    """Return the payments that changed after number `after`, the number of their last change, and whether more follow.
 
     The dict maps each payment to whether it began in this part of the feed. `carried`: payments that are included in
     any case.

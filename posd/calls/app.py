@@ -82,7 +82,7 @@ def encode(document: Any) -> bytes:
 def redacted(body: bytes, *subjects: str) -> bytes:
     """Return `body` without callback tokens. `subjects`: further ids whose tokens may be in `body`.
 
-    It is needed for parts in which `encode` finds no token, such as text that is then encoded as base64.
+    Call this for parts in which `encode` finds no token, such as text that is then encoded as base64.
     """
     return REDACTOR.body(body, *_chosen.get()[1], *subjects)
 

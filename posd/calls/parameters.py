@@ -362,9 +362,9 @@ class Route(msgspec.Struct, frozen=True, dict=True):
     """One call: method and path, name of the handler's method, purpose, and responses.
 
     `codes`: codes of its problems, in addition to `ALWAYS`. An admin call is served only on the admin socket. A call
-    marked `feed` is also served on the feed socket. The handler of a call that `starts` something itself refuses an
-    invalid request, because a known id gets its reply before any other check. Such a call starts nothing for a client
-    that has left.
+    marked `feed` is also served on the feed socket. If a call `starts` something, its handler checks the request,
+    because a known id gets its reply before any other check. Such a call starts nothing for a client that has
+    disconnected.
     """
 
     method: str

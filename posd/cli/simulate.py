@@ -213,7 +213,7 @@ async def _run(settings: Sequence[Settings], control: str | None, lines: OutputT
     """Run the terminals until SIGTERM, SIGINT or SIGHUP (a closed window)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # nohup ignores it
+    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored under nohup
     for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:

@@ -232,9 +232,9 @@ def _wait_for_the_clock(
 
 
 def _reasons(config: Config, made: TlsFiles, now: datetime) -> tuple[str, ...]:
-    """Return why the certificate has to be replaced.
+    """Return the reasons to replace the certificate, if any.
 
-    It is unusable, ends soon, lacks an address, or its CA requires it.
+    The certificate can be unusable, end soon or lack an address. Or its CA can require the replacement.
     """
     try:
         info = load_pair(made.certificate, made.private_key, now).info

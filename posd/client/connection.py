@@ -184,7 +184,7 @@ def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
 def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None) -> Unreachable:
     """Return Unreachable for an error of the HTTP client.
 
-    The `sent` of that error says whether posd may have read the call.
+    The member `sent` of the Unreachable says whether posd may have read the call.
     """
     import httpx2
 

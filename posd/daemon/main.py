@@ -248,7 +248,7 @@ async def _take_over(daemon: Daemon, stack: AsyncExitStack) -> None:
     """
     store, now = daemon.store, daemon.now
     with _reading(daemon.config.database.path):
-        await daemon.presence.begin()  # read it first, because the newest record is the last sign of life
+        await daemon.presence.begin()  # first, because the newest stored change is the last sign of life
         await daemon.restore_guard.begin()
         await daemon.unread.begin()
         open_payments = await payments.recover(store, now)

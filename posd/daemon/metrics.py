@@ -49,7 +49,7 @@ from posd.records.model import Phase
 from posd.storage.connection import schema_version
 
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
-#: Kinds of misuse of the listener by a device. These series exist from the start. If a series began at 1, an alert
+#: Kinds of misuse of the listener by a device. Their counters exist from the start. If a counter began at 1, an alert
 #: would not detect the increase from 0 to 1.
 MISUSE = ("wrong_token", "too_many_connections", "unproven_cut")
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)

@@ -167,7 +167,7 @@ def problems(error: ConfigError | OSError, file: Path) -> tuple[ConfigProblem, .
 def applied(running: Config, new: Config) -> Config:
     """Return the running configuration, with new values of the keys in `[webhooks]` that a reload applies.
 
-    The other keys keep their values, because posd's CA is beside the database that is open.
+    The other keys keep their values. So the path of posd's CA still follows from the database that is open.
     """
     names = [name for name in keys(SECTIONS["webhooks"]) if f"webhooks.{name}" in TAKEN_UP]
     webhooks = {name: getattr(new.webhooks, name) for name in names}

@@ -305,7 +305,7 @@ def read_final_event(db: sqlite3.Connection, transaction: Transaction) -> Transa
     body = journal.final_event(db, transaction)
     try:
         return read_element(body) if body is not None else None
-    except NotAnEvent:  # an element from a page may have its state in a member that no event has
+    except NotAnEvent:  # an element of a search's page can have its state in another member than an event
         return None
 
 
@@ -319,9 +319,9 @@ def currency_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
 
 
 def _by_then(transaction: Transaction, change: RecordedChange) -> Outcome | None:
-    """Return the outcome that a payment had after a change: the newest one with that result up to that time.
+    """Return the outcome that a payment had after a change: the newest with the change's result up to its time.
 
-    If the clock was set back, there may be none up to that time. Then return the newest outcome with that result.
+    If the clock was set back, there may be none up to its time. Then return the newest outcome with the same result.
     """
     newest = transaction.outcome or transaction.withdrawn  # after a reopening, only `withdrawn` is set
     of_result = [outcome for outcome in _newest_first(newest) if outcome.result == change.result]

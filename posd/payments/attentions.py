@@ -181,7 +181,7 @@ class IdentityConflicts(RecordService):
         dispute = self._fleet.conflict(terminal)
         await self._keep(terminal)
         if dispute is not None and dispute.kind is AddressConflict.SERIAL:
-            # These payments have `serial_mismatch`, and posd searches for them at the device that received them.
+            # In this conflict payments have `serial_mismatch`. posd searches for them at the device that received them.
             dispute = None
         # Until a probe has reached the terminal, the stored attention is kept.
         if dispute is not None or known is None or known.addresses.reachable is True:

@@ -65,7 +65,7 @@ def named(db: sqlite3.Connection, original: str | None, reference: str | None) -
 def derived_ids(db: sqlite3.Connection, transaction: Transaction) -> list[str]:
     """Return the ids of the transactions that derive from a transaction, oldest first.
 
-    Included are transactions that were sent with its reference while the database did not have this transaction.
+    Include transactions that were sent with its reference while the database did not have this transaction.
     """
     found = ChainLinks(db).derived(transaction)
     return [found[rowid] for rowid in sorted(found)]
@@ -384,7 +384,7 @@ def _what_to_do(kind: OperationType, found: rules.BlockingOperation, links: Chai
         return "It is not certain how that one ended: an operator has to settle it first."
     if found.by_repeat:
         return f'Check it first; if this {kind} is a further one, say so with "additional": true.'
-    if other.type is OperationType.CAPTURE:  # only a void is ended by a capture
+    if other.type is OperationType.CAPTURE:  # so `kind` is a void: a capture excludes no other type
         for item in found.others:
             if rules.in_the_way(kind, list(links.members(item).values()), (), repeat=False) is None:
                 return f"To give the money back, void the capture: its id is {item.client_transaction_id}."

@@ -180,7 +180,7 @@ def original_of(original: Transaction, members: Iterable[Transaction]) -> Origin
     """Return the facts of an original. `members`: transactions that derived from it before the operation."""
     found = by_type(members)
     standing = reserving(original, found) if original.type in RESERVING else original
-    took = approved(standing) and original.type not in REVERSING  # what a reversal of a reversal moves is unknown
+    took = approved(standing) and original.type not in REVERSING  # the effect of reversing a reversal is unknown
     facts = Original(original.type, effect(operation_of(standing), None).amount if took else None)
     for tip in found[POST_TIP]:
         moved = effect(operation_of(tip), facts).counted or ZERO

@@ -117,7 +117,7 @@ class Dismissed(DecisionEntry, frozen=True, tag="acknowledge"):
 
 
 class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
-    """An applied approval contradicts its request. `reasons`: the contradictions. `by_sum`: one of them is the amount.
+    """An applied approval contradicts its request. `reasons`: how it does so. `by_sum`: whether the amount is wrong.
 
     `outcomes.unlikely` finds them when the approval arrives, from the facts known at that time.
     """

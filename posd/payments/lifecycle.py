@@ -125,8 +125,8 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
     def connected(self) -> bool:
         """Whether an event has arrived for every state that another event names as previous.
 
-        A second event CARD_PRESENTED names CARD_PRESENTED as its previous state. Such an event does not count as the
-        first: an event CARD_PRESENTED with another previous state must have arrived too.
+        A second event CARD_PRESENTED names CARD_PRESENTED as its previous state. It does not show that the first one
+        arrived. The first one names another previous state.
         """
         return all(
             any(status == previous and before != previous for before, status in self.edges)

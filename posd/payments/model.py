@@ -315,7 +315,7 @@ def past_point_of_no_return(transaction: Transaction) -> bool:
 
 
 def unsettled(transaction: Transaction) -> bool:
-    """Whether it is unclear what was paid by a final transaction. An operator ends this by closing the attention."""
+    """Whether posd cannot tell what was paid in a final transaction, until an operator closes its attention."""
     if any(item.code in CONFLICTS for item in transaction.attention):
         return True
     outcome = transaction.outcome
@@ -346,7 +346,7 @@ def may_be_paid(transaction: Transaction) -> bool:
 def end_unseen(transaction: Transaction) -> bool:
     """Whether an open transaction may have ended without posd's knowledge.
 
-    It is in doubt, or posd could not use a message about it, and a search has not found its state.
+    It is in doubt. Or posd could not use a message about it, and the last search did not find its state.
     """
     if transaction.phase is not Phase.ACTIVE:
         return transaction.phase is Phase.IN_DOUBT

@@ -259,7 +259,7 @@ def contradicts(pruned: Pruned, status: str) -> bool:
 # approval arrives. So its commit also stores the contradictions in the journal, as `entries.Unlikely`, and a replay
 # reads them there.
 
-#: An approval's date is plausible if it is at most this much before the request, or after the arrival.
+#: An approval's date is plausible from this time before the request until this time after the arrival.
 FAR = timedelta(days=1)
 
 
@@ -267,7 +267,7 @@ def _letters(word: str) -> str:
     return "".join(filter(str.isalpha, word)).upper()
 
 
-#: Word for an operation, reduced to capital letters -> the operation. It is a word of an event or of the local API.
+#: Word for an operation, reduced to capital letters -> the operation. Events and the local API use these words.
 _TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
 
 

@@ -135,7 +135,7 @@ class _Watched(msgspec.Struct):
     rounds: NotStartedProof
     silence: NothingHeard | None = None
     asked: float = -NEVER  # time of the last search
-    abort_asked: float | None = None  # time of the open abort; None if there is none, or it was sent before the doubt
+    abort_asked: float | None = None  # time of the open abort; None if there is none, or the phase has changed since
     probing: bool = False  # the open abort is a probe of posd
     timer: asyncio.TimerHandle | None = None
 
@@ -346,7 +346,7 @@ class Reconciler(RecordService):
 
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
         """Handle the result of an abort: a part of the proof, or a reason to search."""
-        if item.abort_asked is not None:  # only a search in doubt continues the proof, and a new phase restarts it
+        if item.abort_asked is not None:  # None: the phase has changed since, which restarted the proof
             item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
             item.watch = schedule.search_now(item.watch, now)

@@ -178,7 +178,7 @@ def _least(watch: TransactionWatch, limits: ReconcileConfig) -> float:
 class NotStartedProof(msgspec.Struct, frozen=True):
     """Times at which the aborts and searches of the proof were sent, in seconds of the monotonic clock.
 
-    A time is None until a reply counts. `settle`: minimum seconds from the first search to the second abort.
+    A time is None until the call's reply counts. `settle`: minimum seconds from the first search to the second abort.
     """
 
     settle: float

@@ -86,7 +86,7 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
 
 
 def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
-    """Whether an event is the first one with its state. It is always stored; there are only seven states."""
+    """Whether an event is the first one with its state. posd always stores it, because there are only seven states."""
     known = STATUSES.get(event.status) is not None
     return known and seen is RepeatedEvent.NEW and all(status != event.status for _, status in trail.edges)
 

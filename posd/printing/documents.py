@@ -70,7 +70,7 @@ class PrintJobPage(msgspec.Struct, frozen=True):
 
 
 class TurnLine(Line, frozen=True, kw_only=True):
-    """The jobs before it in the queue were sent, and this job is sent next."""
+    """The jobs before this one in the queue were sent, and this job is sent next."""
 
     kind: Literal["turn"] = "turn"
     sent_to: Annotated[

@@ -247,7 +247,7 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
 def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
     """Record that the job is about to be sent. `sent_to`: the terminal's present address, or None if it is unknown."""
     if job.orphan:
-        sent_to = None  # after a restore that had only the journal: the job stays an orphan
+        sent_to = None  # only its journal was restored, so the job stays an orphan
     return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
 
 

@@ -74,7 +74,7 @@ async def facing(terminal_url: str) -> str:
     no meaning for the terminal.
     """
     parts = urlsplit(terminal_url)
-    hostname = unquote(parts.hostname or "")  # a URL has a scope as %25eth0 (RFC 6874)
+    hostname = unquote(parts.hostname or "")  # a scope in a URL is written as %25eth0 (RFC 6874)
     port = parts.port or 443
     try:
         try:  # an IP address needs no thread for the resolver and no IDNA tables

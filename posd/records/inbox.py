@@ -157,6 +157,6 @@ class CallbackInbox(Generic[R]):
             "webhook.not_stored", **self.kind.named(identity), error=str(error), detail=detail if once else None
         )
         self.on_unusable(identity)  # a terminal may stop sending before the disk has room
-        # Without the commit, posd cannot tell the value. A fault of posd must not exclude a terminal, so the sender's
-        # address counts as known (`httpd.admission`).
+        # Without the commit, posd cannot tell whether the record is open. A fault of posd must not exclude a terminal,
+        # so the sender's address counts as known (`httpd.admission`).
         return CallbackReceipt(CallbackResult.NOT_STORED, updates_terminal=True)

@@ -213,7 +213,7 @@ class Pruned(msgspec.Struct, frozen=True):
     ended_on: str
 
     def refusal(self) -> Problem:
-        """Return the problem for a call about a removed payment. It says whether the customer was charged."""
+        """Return the problem for a call about a removed payment. Its text says whether the customer was charged."""
         kind = self.type or "payment"
         paid = self.result == "approved"
         advice = "The customer was charged then: do not charge again for it" if paid else "The customer was not charged"

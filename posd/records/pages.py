@@ -188,7 +188,7 @@ class FeedPosition(msgspec.Struct, frozen=True):
             return same, self.seq if same else 0
         if self.seq > changes.last_seq(db):
             return False, 0  # the position is from a database that was ahead of this one
-        return self.seq <= removed_up_to(db), self.seq  # a higher number was skipped by a restore
+        return self.seq <= removed_up_to(db), self.seq  # False for a number that a restore has skipped
 
     def __str__(self) -> str:
         if self.checked and not self.seq:

@@ -233,9 +233,9 @@ class Starts(RecordService, Generic[R, Q, D]):
     async def _resolve_uncertain(
         self, identity: str, error: CommitUncertain, conclude: Callable[[NotSent], Awaitable[R | None]]
     ) -> R:
-        """Record with `conclude` that nothing was sent. It is uncertain whether the intent is on disk.
+        """Record with `conclude` that nothing was sent, after an uncertain commit of the intent.
 
-        Return the record, if the intent is on disk. Otherwise raise Problem.
+        Return the record if the intent is on disk. Otherwise raise Problem.
         """
         log.warning(f"{self.kind.word}.commit_uncertain", **self.kind.named(identity), error=str(error))
         attempt = NotSent("its intent could not be committed with certainty, so it was not sent")

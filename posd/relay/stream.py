@@ -233,7 +233,7 @@ async def client_of(config: NatsConfig, name: str, inbox: str) -> AsyncIterator[
     """Connect to one of the servers during the block. Raise StreamAway.
 
     Raise OperatorNeeded if the server is in a cluster and older than `FENCE_HOLDS`. A broken connection is not
-    restored, because a message from before could then be sent late.
+    restored, because the client could then send an old message late.
     """
     try:
         options = login(config)  # read the files for each connection, because certificates are renewed

@@ -55,7 +55,7 @@ SPARE_BYTES = 64 * 1024 * 1024
 #: Folder for unpacked backups. Backups can be too large for a /tmp in memory.
 _UNPACKED = "/var/tmp"  # noqa: S108 - private, under a random name
 
-#: System errors that do not occur with a better path.
+#: System errors that a better path would avoid.
 _BAD_PATH = frozenset(
     {
         *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP),

@@ -335,7 +335,7 @@ def _destination(request: OutgoingRequest) -> tuple[bool, str, int, bytes]:
     The host is a name or an address. An IPv6 address can have a scope.
     """
     parts = urlsplit(request.url)
-    # A URL has the scope %eth0 as %25eth0 (RFC 6874).
+    # In a URL, the scope %eth0 is written as %25eth0 (RFC 6874).
     host, default = unquote(parts.hostname or ""), _PORTS.get(parts.scheme)
     if default is None or not host:
         raise CallFailed("the request cannot be sent: its URL is neither http nor https")

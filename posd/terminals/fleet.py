@@ -345,7 +345,7 @@ MAX_LOST_SECONDS = 60.0
 LOST_LOOKS = 12
 #: Regular probes start at multiples of this time (s, monotonic clock), so that several terminals are probed together.
 TOGETHER_SECONDS = 20.0
-#: The end of a pause is moved to such a multiple only if the pause has at least this many `TOGETHER_SECONDS`.
+#: A pause ends at a multiple of `TOGETHER_SECONDS` only if it is at least this many times as long.
 TOGETHER_PAUSES = 10
 
 

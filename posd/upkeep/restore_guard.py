@@ -56,8 +56,8 @@ class RestoreGuard(msgspec.Struct, eq=False):
     store: Store
     file: WitnessFile
     now: Callable[[], datetime]
-    #: Largest step of the clock that posd does not notice. The period of missing records ends later by this step,
-    #: because a till's time for an id may be too late by as much.
+    #: Largest step of the clock that posd does not notice. The time at which a till stored an id can be wrong by this
+    #: step. So the period of missing records is extended by this step.
     clock_step: timedelta
     #: Returns the moment before which retention removes records, or "".
     forgets_before: Callable[[], str] = lambda: ""

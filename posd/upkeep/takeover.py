@@ -277,8 +277,8 @@ class _TakeOver:
             # all parts.
             if self._may_derive(identity):
                 self._derive_again(identity)
-        # These rows differ from their newest change in the feed. Either that change could not be read, or it is from
-        # the replaced file and was added after the changes of a row that stays.
+        # These rows differ from their newest change in the feed. Either their own newest change could not be read, or
+        # changes of the replaced file were added after it, although the row stayed.
         behind = {identity for identity, *_ in merge.history_behind(self.db, self.kind)}
         for identity in sorted(behind | (known & told).difference(copied)):
             self.kind.note(self.unit, self._stored(identity), REASON, iso(self.now))

@@ -150,8 +150,8 @@ def found_socket(given: Context) -> Path:
 
     If the configuration has an error about sockets, write it to stderr.
 
-    If the default file is missing or unreadable, store the message in `given.unread` instead. It is shown if the daemon
-    is unreachable too.
+    If the default file is missing or unreadable, store the message in `given.unread` instead. An error about
+    an unreachable daemon then shows this message.
     """
     file = Path(given.config_path)
     socket, why = usual_socket(file)

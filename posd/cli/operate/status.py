@@ -125,7 +125,7 @@ def _as_posd(step: RemedyStep, commands: Mapping[str, str]) -> RemedyStep:
 
 
 def ask(api: Api) -> tuple[Document, bytes]:
-    """Return the status, decoded and as received. From the till socket it has only some parts."""
+    """Return the status, decoded and as received. On the till socket, read only the parts that it serves."""
     try:
         reply = api.get("/status", {"check": "true"}, seconds=ANSWER_SECONDS)
         return reply.body, reply.raw  # noqa: TRY300 - the code below is for the till socket

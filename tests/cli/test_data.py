@@ -123,7 +123,7 @@ def test_restore_on_a_screen_shows_the_plan_and_asks(shop: Shop, types: str, cod
     before = shop.database.read_bytes()
     seen = restore(shop, str(shop.backup), types=types).ends(code)
     assert seen.fits(), seen.screen
-    said = "".join(seen.words.replace("|", " ").split())  # a long path breaks a line of the frame anywhere
+    said = "".join(seen.words.replace("|", " ").split())  # a long path can break a line of the frame at any place
     times.use(utc=False)  # a command of another test may have used --utc
     made = f"made {times.moment(AT, date=True)}"
     for words in (made, "1 payment, newest", "could be read", "posd.db.replaced-", "Do it?"):

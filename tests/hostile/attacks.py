@@ -1,4 +1,4 @@
-"""Attacks on posd, in one table. One worker of an attack repeats it on one connection after the other."""
+"""Attacks on posd, in one table. Each worker repeats its attack on one connection after the other."""
 
 import asyncio
 import json

@@ -23,7 +23,7 @@ from tests.rig.terminal import Request, Script, ScriptedTerminal, acknowledgemen
 FEW_TERMINALS, TERMINALS = 24, 120
 #: A terminal of the fleet without an address.
 OFFLINE = "SN-OFFLINE"
-#: A terminal of the fleet on which no test pays. Events of other terminals can name this terminal.
+#: A terminal of the fleet on which no test pays.
 ANOTHER = "SN-000"
 
 #: Long limits of posd's own searches. During a test, posd must not search for the open payments of other tests.

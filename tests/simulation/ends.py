@@ -147,7 +147,7 @@ class EndChecks:
     def sound(self, path: Path, newest: int) -> None:
         """Check a complete backup. `newest`: the newest change of the feed before the backup."""
         with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
-            # Retention may have removed every change. Then sqlite_sequence has the number of the last one.
+            # Retention may have removed every change. sqlite_sequence still has the number of the last change.
             numbers = "SELECT max(seq) FROM changes UNION SELECT seq FROM sqlite_sequence WHERE name = 'changes'"
             last = max(number or 0 for (number,) in db.execute(numbers))
             self.holds(last >= newest, f"the backup ends with change {last}, and the feed already had change {newest}")

@@ -21,7 +21,7 @@ def request(method: str = "GET", version: str = "1.1", *, keep_alive: bool = Tru
 
 
 def answer(asked: RequestHead | None = None) -> ResponseEncoder:
-    """Return a response of which no byte was sent."""
+    """Return a response before any byte is sent."""
     return ResponseEncoder(wall, asked or request())
 
 

@@ -120,7 +120,7 @@ def test_a_new_terminal_is_commissioned(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_function_that_fails_is_reported_and_loses_its_proof(shop: Shop) -> None:
+def test_a_failing_function_of_a_terminal_is_reported_and_no_longer_counts_as_proven(shop: Shop) -> None:
     commission(shop, WAITS).ends(0)
     assert "abort" in commissioned(shop)["proven"]
 

@@ -145,7 +145,7 @@ def test_a_refusal_is_shown_and_a_lost_response_is_reported_as_uncertain(line: s
         check(f"{line} {BY_ANA}", [refusal], code, words, lacks=[] if refusal.cut else [lost])
 
 
-def test_an_operator_whose_variable_names_the_tills_socket_is_told_so(
+def test_a_refused_operator_is_told_if_a_variable_names_the_tills_socket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")

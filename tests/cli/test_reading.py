@@ -77,7 +77,7 @@ def test_an_operation_on_money_needs_eight_characters_of_the_id(shop: Shop) -> N
     assert done.stderr.startswith(f"transaction {DIGITS}: ")
 
 
-def test_an_exact_print_job_id_counts_before_longer_ids(shop: Shop) -> None:
+def test_a_complete_print_job_id_names_this_job_and_no_longer_id(shop: Shop) -> None:
     for typed, found in ((JOB, JOB), (JOB.upper(), JOB), (f"{JOB}4", f"{JOB}42")):
         done = shop.run("show", typed, "--json")
         assert done.document["print_job_id"] == found

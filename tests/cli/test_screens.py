@@ -151,7 +151,7 @@ def test_the_result_decides_the_exit_code_and_an_open_record_gives_4() -> None:
 
 
 @every(("code", "row"), PROBLEMS.items())
-def test_a_refused_start_counts_as_ended_only_if_it_never_started(code: str, row: ProblemRow) -> None:
+def test_after_a_refusal_a_payment_counts_as_ended_only_if_it_never_started(code: str, row: ProblemRow) -> None:
     """Each problem is tested with an id from the command and with an id from the caller. After a refusal, a payment
     counts as ended only if it never started.
     """

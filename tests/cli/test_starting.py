@@ -184,7 +184,7 @@ def test_neither_a_doubt_nor_an_unknown_result_is_reported_as_certain() -> None:
 # Messages for a call that did not reach posd, and for a call in doubt.
 
 
-def test_with_a_given_id_the_message_speaks_only_of_this_call(tmp_path: Path) -> None:
+def test_with_a_given_id_the_message_says_that_an_earlier_call_may_have_been_sent(tmp_path: Path) -> None:
     """An earlier call with the same id may have started the payment."""
     earlier = "but an earlier one with the same --id may have."
     for line, nothing in ((CHARGE, "Nothing was started."), (PRINT, "Nothing was sent to the printer.")):

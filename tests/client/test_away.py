@@ -112,7 +112,7 @@ except Unreachable as error:
     assert "join the socket's group" in done.stdout
 
 
-def test_a_full_queue_of_a_socket_is_no_reason_to_give_up(tmp_path: Path) -> None:
+def test_a_socket_with_a_full_queue_still_counts_as_reachable(tmp_path: Path) -> None:
     with listening(tmp_path / "s") as busy:
         busy.listen(0)
         waiting = []

@@ -216,7 +216,7 @@ def test_a_result_that_only_a_newer_posd_knows_is_an_error(tmp_path: Path) -> No
     assert caught.value.document["result"] == "partly_approved"
 
 
-def test_an_outcome_without_its_payment_counts_only_once_the_payment_is_known(tmp_path: Path) -> None:
+def test_an_outcome_is_returned_only_once_its_payment_is_known(tmp_path: Path) -> None:
     """An outcome without its transaction has neither the payment nor the payment's type. Without the payment the client
     concludes nothing.
     """

@@ -48,7 +48,7 @@ SAID = [
 
 
 @every(("said", "next_step", "never_started"), SAID)
-def test_next_step_and_never_started_come_from_the_response_or_else_a_person_decides(
+def test_a_problem_has_the_next_step_of_the_response_or_else_asks_a_person(
     tmp_path: Path, said: str, next_step: str, never_started: bool
 ) -> None:
     refusal = problem(409, "terminal_busy", "wait", f',"blocking_transaction":"7f3c"{said}')

@@ -89,7 +89,7 @@ def test_the_last_received_state_of_a_print_job_is_reported(tmp_path: Path) -> N
 # Mistakes in the till's own code.
 
 
-def test_an_exception_in_on_notice_is_raised_to_the_till(tmp_path: Path) -> None:
+def test_an_exception_of_the_function_on_notice_is_raised_to_the_till(tmp_path: Path) -> None:
     def mistaken(notice: Notice) -> None:
         raise ValueError(notice.code)
 
@@ -102,7 +102,7 @@ def test_an_exception_in_on_notice_is_raised_to_the_till(tmp_path: Path) -> None
         next(client.feed(on_notice=mistaken))
 
 
-def test_an_exception_in_on_away_is_raised_to_the_till(tmp_path: Path) -> None:
+def test_an_exception_of_the_function_on_away_is_raised_to_the_till(tmp_path: Path) -> None:
     """The exception is an error of the till, not of posd."""
 
     def mistaken(error: Exception) -> None:

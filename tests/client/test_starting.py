@@ -190,7 +190,7 @@ def test_an_invalid_id_is_refused(tmp_path: Path, identity: str) -> None:
 
 
 @pytest.mark.parametrize("identity", [UUID(int=0), str(UUID(int=2**128 - 1)).upper()], ids=["nil", "max"])
-def test_an_id_that_no_program_set_is_refused_before_a_call_is_stored_or_sent(
+def test_an_id_of_only_zeros_or_ones_is_refused_before_a_call_is_stored_or_sent(
     tmp_path: Path, identity: UUID | str
 ) -> None:
     kept: list[object] = []

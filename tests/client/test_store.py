@@ -198,7 +198,7 @@ UNKNOWN: list[tuple[str, datetime | None, bool]] = [
 
 
 @every(("said", "stored_at", "never"), UNKNOWN)
-async def test_a_payment_counts_as_never_started_if_posd_says_so_or_the_till_stored_it_after_the_loss(
+async def test_a_payment_counts_as_never_started_if_posd_says_this_or_it_was_stored_after_posds_loss(
     tmp_path: Path, said: str, stored_at: datetime | None, never: bool
 ) -> None:
     stored = StoredPayment(ID, b"{}", stored_at)

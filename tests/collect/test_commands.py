@@ -125,7 +125,7 @@ async def test_a_lane_with_lost_changes_is_reported_until_it_is_compared(office:
     assert "3 changes of these days lost" in totals.stderr
 
 
-async def test_a_check_says_whether_rows_were_counted(office: Path, store: CollectorStore) -> None:
+async def test_a_check_says_whether_it_counted_the_rows(office: Path, store: CollectorStore) -> None:
     assert await store.write(parsed(heard_now(short_life()))) == 0
     assert (await run(office, "--check")).returncode == 0
     await store.connection.execute("DELETE FROM posd.changes WHERE seq = 2")
@@ -168,7 +168,7 @@ async def test_totals_say_which_data_may_be_missing(office: Path, store: Collect
     assert (found["incomplete"], found["lost"]) == ([], 0)
 
 
-async def test_totals_say_how_many_changes_of_their_days_were_lost(office: Path, store: CollectorStore) -> None:
+async def test_totals_say_how_many_changes_of_the_requested_days_were_lost(office: Path, store: CollectorStore) -> None:
     lane = short_life()
     lane.lose(3)
     lane.at += timedelta(days=2)
@@ -291,7 +291,7 @@ async def test_a_payment_of_an_unknown_type_is_reported_and_in_no_total(office: 
     assert (found["totals"], found["unclear"]) == ([], 1)
 
 
-async def test_tables_without_the_effect_of_a_type_are_not_used(store: CollectorStore) -> None:
+async def test_tables_that_count_an_operation_type_wrongly_are_not_used(store: CollectorStore) -> None:
     await insert_vectors(store)
     await store.connection.execute("DELETE FROM posd.operations WHERE type = 'capture'")
     await store.connection.execute("UPDATE posd.operations SET reverses = false WHERE type = 'refund'")

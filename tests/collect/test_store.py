@@ -284,65 +284,65 @@ STATE = HEAD | {"kind": "state", "last_seq": 1, "version": "1", "health": {"stat
 INCOMPRESSIBLE = Random(1).randbytes(1352).hex()
 STRANGE: dict[str, tuple[Any, str]] = {
     "nonsense": (b"nonsense", "JSON is malformed"),
-    "nothing": (b"", "truncated"),
-    "another kind": (HEAD | {"kind": "news"}, "Invalid value 'news'"),
+    "an empty message": (b"", "truncated"),
+    "an unknown kind of message": (HEAD | {"kind": "news"}, "Invalid value 'news'"),
     "a newer version": (HEAD | {"kind": "begin", "v": 2, "first_seq": 1, "previous": None}, "version 2"),
-    "of another lane": (
+    "a message of another lane": (
         HEAD | {"kind": "begin", "lane": "b", "first_seq": 1, "previous": None},
         "arrived on posd.m1.a",
     ),
     "no changes": (RUN | {"changes": []}, "are not those from 1 to 1"),
-    "other numbers": (RUN | {"changes": [CHANGE | {"seq": 2}]}, "change 1 cannot be read: its number is 2"),
+    "wrong numbers": (RUN | {"changes": [CHANGE | {"seq": 2}]}, "change 1 cannot be read: its number is 2"),
     "no number": (RUN | {"changes": [{}]}, "missing required field `seq`"),
     "too large a number": (
         RUN | {"first_seq": 2**63, "last_seq": 2**63, "changes": [CHANGE | {"seq": 2**63}]},
         "`int` <= 9223372036854775806",
     ),
     "a change without a phase": (RUN | {"changes": [{"seq": 1}]}, "missing required field"),
-    "a time that is none": (RUN | {"changes": [CHANGE | {"at": "noon"}]}, "Invalid RFC3339"),
-    "an amount that is none": (
+    "an invalid time": (RUN | {"changes": [CHANGE | {"at": "noon"}]}, "Invalid RFC3339"),
+    "an invalid amount": (
         RUN | {"changes": [CHANGE | {"outcome": {"authorized_amount": "much"}}]},
         "$.outcome.authorized_amount",
     ),
-    "half a character": (
+    "half a surrogate pair": (
         json.dumps(RUN | {"changes": [CHANGE | {"terminal": "HALF"}]}).replace("HALF", "\\ud800").encode(),
         "truncated",
     ),
     "a name with a NUL": (RUN | {"changes": [CHANGE | {"id": "a\0b"}]}, "refused by PostgreSQL"),
-    "an amount without end": (RUN | {"changes": [CHANGE | {"outcome": {"tip": "1e200000"}}]}, "`tip` has no number"),
-    "an amount that is not a number": (
+    "too large a tip": (RUN | {"changes": [CHANGE | {"outcome": {"tip": "1e200000"}}]}, "`tip` has no number"),
+    "the amount NaN": (
         RUN | {"changes": [CHANGE | {"outcome": {"authorized_amount": "NaN"}}]},
         "`authorized_amount` has no number",
     ),
-    "an amount in JSON without end": (
+    "too large a JSON number": (
         json.dumps(RUN | {"changes": [CHANGE | {"outcome": {"amount": {"iva": 7654321}}}]})
         .replace("7654321", "1e200000")
         .encode(),
         "`amount` has no number",
     ),
-    "an id that no index holds": (RUN | {"changes": [CHANGE | {"id": INCOMPRESSIBLE}]}, "$.id"),
-    "a database_id that no index holds": (RUN | {"database_id": INCOMPRESSIBLE, "changes": [CHANGE]}, "$.database_id"),
-    "a code that no index holds": (RUN | {"changes": [CHANGE | {"attention": [INCOMPRESSIBLE]}]}, "$.attention"),
-    "an original that no index holds": (
+    "too long an id": (RUN | {"changes": [CHANGE | {"id": INCOMPRESSIBLE}]}, "$.id"),
+    "too long a database_id": (RUN | {"database_id": INCOMPRESSIBLE, "changes": [CHANGE]}, "$.database_id"),
+    "too long a code": (RUN | {"changes": [CHANGE | {"attention": [INCOMPRESSIBLE]}]}, "$.attention"),
+    "too long an original": (
         RUN | {"changes": [CHANGE | {"outcome": {"original": INCOMPRESSIBLE}}]},
         "$.outcome.original",
     ),
-    "a time that no Python holds": (
+    "a time after the year 9999": (
         RUN | {"changes": [CHANGE | {"at": "9999-12-31T23:59:59-12:00"}]},
         "`at` is not between 1970 and 9999",
     ),
-    "a time zone that no PostgreSQL holds": (
+    "a time zone that PostgreSQL refuses": (
         RUN | {"changes": [CHANGE | {"outcome": {"created_at": "2026-11-20T12:00:00+23:59"}}]},
         "`created_at` has an offset of 16 hours or more",
     ),
-    "a time without end": (RUN | {"changes": [CHANGE | {"outcome": {"created_at": "infinity"}}]}, "created_at"),
-    "a state of a time that no Python holds": (STATE | {"as_of": "9999-12-31T23:59:59-12:00"}, "9999-12-31"),
-    "a state of more than an integer": (STATE | {"open": 2**31}, "$.open"),
-    "too deep": (
+    "the time infinity": (RUN | {"changes": [CHANGE | {"outcome": {"created_at": "infinity"}}]}, "created_at"),
+    "a state message of a time after the year 9999": (STATE | {"as_of": "9999-12-31T23:59:59-12:00"}, "9999-12-31"),
+    "a state message with too large a number": (STATE | {"open": 2**31}, "$.open"),
+    "too deep nesting": (
         json.dumps(RUN | {"changes": [CHANGE | {"x": "DEEP"}]}).replace('"DEEP"', "[" * 200 + "]" * 200).encode(),
         "deeper than 128",
     ),
-    "lost backwards": (HEAD | {"kind": "lost", "from_seq": 5, "to_seq": 4, "reason": ""}, "from 5 to 4 is empty"),
+    "a reversed loss": (HEAD | {"kind": "lost", "from_seq": 5, "to_seq": 4, "reason": ""}, "from 5 to 4 is empty"),
 }
 
 
@@ -372,7 +372,7 @@ async def test_an_unusable_change_is_set_aside_with_its_reason(store: CollectorS
         ("terminal", "".join(map(chr, Random(1).choices(range(0x10000, 0x20000), k=1024))), True),
         ("outcome", {"metadata": {"big": 7654321, "a\0": "\0"}}, False),
     ],
-    ids=["long id", "NUL", "time", "amount", "an index of the operator's", "metadata"],
+    ids=["long id", "NUL", "time", "amount", "too long for an operator's own index", "metadata"],
 )
 async def test_the_other_changes_of_a_message_with_one_bad_change_are_stored(
     store: CollectorStore, member: str, value: Any, aside: bool
@@ -529,7 +529,7 @@ async def test_tables_of_another_version_are_not_changed(store: CollectorStore) 
         ([("a", "b"), ("b", "a")], ["a", "b"]),
     ],
 )
-async def test_the_databases_of_a_lane_are_in_their_order(
+async def test_the_databases_of_a_lane_are_listed_from_the_first_to_the_last(
     known: list[tuple[str, str | None]], wanted: list[str]
 ) -> None:
     assert in_order(known) == wanted

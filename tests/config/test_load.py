@@ -47,7 +47,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.terminal_defaults.ca_file == tmp_path / "ca.pem"
 
 
-def test_without_a_check_of_files_no_named_file_is_opened() -> None:
+def test_if_files_are_not_checked_no_file_that_the_configuration_names_is_opened() -> None:
     text = '[webhooks]\ncertificate = "none.crt"\nprivate_key = "none.key"\n[terminal_defaults]\n'
     text += 'headers = {A = {file = "none"}}'
     config = parse(text, file=Path("/etc/posd/config.toml"), check_files=False)

@@ -95,7 +95,7 @@ def test_the_check_describes_the_downtime_and_says_what_to_do(item: Absence, lef
     ("last_sign", "seconds"),
     [(NOON - timedelta(days=7), 7 * 86_400.0), (NOON + timedelta(hours=1), None), (None, 720.0)],
 )
-def test_the_times_of_a_downtime_are_shown_by_the_present_clock(
+def test_the_times_of_a_downtime_follow_a_correction_of_the_clock(
     last_sign: datetime | None, seconds: float | None
 ) -> None:
     """At the start the clock is five years behind. A minute later an operator corrects the clock."""

@@ -67,7 +67,7 @@ def test_only_an_approved_original_of_a_fitting_type_is_accepted(
 
 
 @pytest.mark.parametrize("kind", DERIVED)
-def test_a_re_authorization_given_by_its_reference_stands_for_its_pre_authorization(kind: OperationType) -> None:
+def test_a_reference_of_a_re_authorization_stands_for_its_pre_authorization(kind: OperationType) -> None:
     re_auth = in_state(RE_AUTH, "approved")
     assert (misfit(kind, re_auth, by_reference=True) is None) is ((PRE_AUTH, kind) in FITS)
     assert misfit(kind, re_auth) is not None

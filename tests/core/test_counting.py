@@ -78,7 +78,7 @@ def test_an_operation_has_the_effect_of_its_vector(case: dict[str, Any]) -> None
     assert (found.section is Section.UNCLEAR) is (result == Result.APPROVED and None in (found.amount, found.of))
 
 
-def test_a_release_has_the_last_reserved_amount() -> None:
+def test_a_release_has_the_amount_of_the_newest_re_authorization() -> None:
     pre_auth, again = operation(PRE_AUTH, Decimal(100)), operation(RE_AUTH, Decimal(150))
     found = effect(operation_of(operation(VOID, None)), original_of(pre_auth, [again]))
     assert (found.kind, found.of, found.amount, found.counted) == ("release", Of.RESERVATION, -150, None)
@@ -124,7 +124,7 @@ RULES = NOTHING_MORE
     ],
     ids=str,
 )
-def test_no_reply_increases_a_limit(
+def test_no_reply_increases_the_amount_left_to_refund_or_capture(
     asked: Transaction, original: Transaction, others: list[Transaction], allowed: int | None
 ) -> None:
     found = excess(asked, original, others, RULES)

@@ -140,6 +140,6 @@ def test_a_value_that_is_neither_text_nor_number_is_not_an_id() -> None:
 
 @pytest.mark.parametrize("page", ["1", "1.0", "1E0"])
 @pytest.mark.parametrize("size", ["50", "50.0", "5E+1"])
-def test_an_empty_page_means_none_whatever_the_notation_of_its_numbers(page: str, size: str) -> None:
+def test_an_empty_page_means_nothing_found_whatever_the_notation_of_its_numbers(page: str, size: str) -> None:
     reply = answered(f'{{"data": [], "page": {page}, "size": {size}, "total": 0.0}}')
     assert isinstance(read_reply(reply, "", IDENTITY, paged=True), SearchMiss)

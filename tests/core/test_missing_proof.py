@@ -85,7 +85,7 @@ def test_each_missing_proof_names_the_remedy(probes: bool, abortable: bool, cont
                 assert (f"[profile.{row}]" in item.detail) == (item.code is code)
 
 
-def test_a_proof_that_posd_completes_itself_asks_nothing_of_an_operator() -> None:
+def test_an_operator_is_asked_to_act_only_if_posd_cannot_complete_the_proof() -> None:
     facts = msgspec.structs.replace(ALL_THERE, idle=False)
     (item,) = explained(facts, msgspec.structs.replace(TOLD, probes=True))
     assert "by itself" in item.detail

@@ -78,6 +78,6 @@ def test_only_a_finite_number_of_limited_size_is_read_from_the_wire(number: str,
 @pytest.mark.parametrize(
     ("digits", "read"), [(MAX_WIRE_DIGITS, True), (2 * MAX_WIRE_DIGITS - 1, True), (2 * MAX_WIRE_DIGITS, False)]
 )
-def test_a_number_from_the_wire_has_at_most_twice_the_digits(digits: int, read: bool) -> None:
+def test_a_number_from_the_wire_has_a_limited_number_of_digits(digits: int, read: bool) -> None:
     value = Decimal("1." + "1" * digits)
     assert read_money(value) == (value if read else None)

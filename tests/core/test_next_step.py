@@ -135,7 +135,7 @@ late_doubt = Input("", lambda transaction: doubt(transaction, "reset", NOW + WEE
         ((acknowledged, unusable, approval), LATER, DONE),
     ],
 )
-def test_an_unusable_message_may_be_the_final_event(
+def test_a_person_is_asked_after_an_unusable_message_that_may_be_the_final_event(
     inputs: tuple[Input, ...], later: timedelta, step: NextStep
 ) -> None:
     assert next_step(after(*inputs), NOW + later, GRACE) is step
@@ -183,7 +183,7 @@ def test_a_terminal_that_is_silent_too_long_needs_an_operator(
         ((found(content(ACK, terminal={"serial_number": "SN-OTHER"})),), False, False),
     ],
 )
-def test_an_abort_is_sent_only_where_it_can_do_no_harm(
+def test_an_abort_is_sent_only_before_the_acquirer_is_asked_and_while_the_payment_holds_its_terminal(
     inputs: tuple[Input, ...], *, abortable: bool, past: bool
 ) -> None:
     transaction = after(*inputs)

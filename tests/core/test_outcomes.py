@@ -99,7 +99,7 @@ def test_a_second_report_of_the_terminal_completes_or_contradicts_the_first(
     assert codes(transaction) == raised
 
 
-def test_an_event_with_less_data_than_the_search_before_it_removes_nothing() -> None:
+def test_an_event_with_less_data_than_an_earlier_search_result_removes_no_data() -> None:
     transaction = after(found(R1), event(BARE))
     assert (there(transaction.outcome).transaction_reference, kinds(transaction)) == ("r-1", ["search", "event"])
     assert "missing_reference" not in codes(transaction)

@@ -96,7 +96,7 @@ def test_an_invalid_uuid_is_refused(text: str) -> None:
 
 
 @every("text", [None, "x", "00000000-0000-0000-0000-000000000000", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"])
-def test_an_id_that_no_program_chose_is_refused(text: object) -> None:
+def test_an_id_of_only_zeros_or_ones_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="must"):
         chosen_uuid(text)
 

@@ -77,7 +77,7 @@ def test_the_second_round_is_due_after_the_first_is_complete() -> None:
 
 
 @pytest.mark.parametrize("answer", [AbortAnswer.TAKEN, AbortAnswer.UNKNOWN, SearchResult.FOUND])
-def test_a_reply_that_the_payment_may_run_restarts_the_proof(answer: AbortAnswer | SearchResult) -> None:
+def test_a_reply_that_says_that_the_payment_may_run_restarts_the_proof(answer: AbortAnswer | SearchResult) -> None:
     for before in (FIRST, [*FIRST, (IDLE, 61.0)]):
         assert rounds([*before, (answer, 62.0)]) == NotStartedProof(SETTLE)
 

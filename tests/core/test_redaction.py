@@ -105,7 +105,7 @@ def test_without_a_key_even_a_partial_token_is_removed_from_a_url() -> None:
 
 @pytest.mark.parametrize("form", [ECHOES["escaped"], ECHOES["percent, all"], ECHOES["plain"]])
 @pytest.mark.parametrize("key", [KEY, OLD])
-def test_a_token_without_its_url_is_recognized_by_an_id(form: Callable[[str], str], key: bytes) -> None:
+def test_a_token_is_recognized_if_its_id_is_in_the_document(form: Callable[[str], str], key: bytes) -> None:
     payment = ids.token(key, Channel.TRANSACTION, IDENTITY)
     job = ids.token(key, Channel.PRINT, "receipt.7")
     for document in (
@@ -149,7 +149,7 @@ def test_any_bytes_around_a_token_stay(before: bytes, after: bytes) -> None:
     "apart", [b"", b'{"a": ["x", 1]}' * 3000, b"\\u0041," * 5000, b"%5C%75" * 9000 + b" "], ids=len
 )
 @pytest.mark.parametrize("escape", [lambda text: text, json.dumps, lambda text: json.dumps(json.dumps(text))])
-async def test_in_a_long_body_a_token_is_recognized_by_a_distant_id(apart: bytes, escape: Any) -> None:
+async def test_in_a_long_body_a_token_is_recognized_even_if_its_id_is_far_away(apart: bytes, escape: Any) -> None:
     token = ids.token(KEY, Channel.TRANSACTION, IDENTITY)
     url = escape(f"https://192.0.2.1:8443/webhooks/transactions/{IDENTITY}/{token}").encode()
     body = b"%s %s, %s %s,%s%s" % (apart, token.encode(), apart, url, apart, IDENTITY.encode())

@@ -198,7 +198,7 @@ def test_a_final_of_the_terminal_replaces_its_reply() -> None:
     assert {item.code for item in other.attention} == {"gap", "outcome_corrected"}
 
 
-def test_an_event_before_the_reply_counts_more_than_its_cancellation() -> None:
+def test_an_event_before_the_reply_counts_more_than_a_cancellation_in_the_reply() -> None:
     running = event(content(ACK)).apply(starting())
     assert CANCELED_BY_ANSWER(running) == running
     strange = event(content("WARMING_UP")).apply(starting())

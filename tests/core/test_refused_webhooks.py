@@ -79,7 +79,7 @@ def test_a_body_is_dropped_only_if_the_terminal_sends_it_again_or_nothing_was_re
     assert all(row.attention for row in CallbackResult if row.reason.en)
 
 
-def test_the_error_kept_for_an_unreadable_body_holds_no_other_exception() -> None:
+def test_the_stored_error_of_an_unreadable_body_has_no_cause_and_no_traceback() -> None:
     with pytest.raises(UnreadableBody) as caught:
         read_event(b"\xff")
     alone = caught.value.alone()

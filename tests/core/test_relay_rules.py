@@ -72,53 +72,53 @@ THINNED = "changes_removed"
 OTHER = "place_unknown"
 
 CASES: dict[str, tuple[Position | None, Page, Step | type[OperatorNeeded] | None]] = {
-    "there is no message": (None, page(FULL, seqs=range(1, 4)), begins(FULL, None)),
-    "there is none, and the file had two ids": (None, page(FULL, LATER), begins(FULL, None)),
-    "it has only begun": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
-    "it has begun, and there is nothing": (Position(A, 0), page(EMPTY), None),
-    "changes follow": (Position(A, 3), page(FULL, seqs=range(4, 8)), sends(A, 4, 7)),
-    "all was sent": (Position(A, 9), page(FULL), None),
-    "retention has removed what follows": (
+    "no message was sent": (None, page(FULL, seqs=range(1, 4)), begins(FULL, None)),
+    "no message was sent, and the file has two database ids": (None, page(FULL, LATER), begins(FULL, None)),
+    "only the begin message was sent": (Position(A, 0), page(FULL, seqs=range(1, 4)), sends(A, 1, 3)),
+    "only the begin message was sent, and there are no changes": (Position(A, 0), page(EMPTY), None),
+    "further changes exist": (Position(A, 3), page(FULL, seqs=range(4, 8)), sends(A, 4, 7)),
+    "all changes were sent": (Position(A, 9), page(FULL), None),
+    "retention removed the next changes": (
         Position(A, 3),
         page(FULL, seqs=[7, 8, 9], notices=(THINNED,)),
         loses(A, 4, 6),
     ),
-    "retention has removed all that follows": (Position(A, 3), page(FULL), loses(A, 4, 9)),
-    "a run ends at a hole": (Position(A, 0), page(FULL, seqs=[1, 2, 5, 6]), sends(A, 1, 2, whole=False)),
-    "an earlier database is not sent to its end": (
+    "retention removed all further changes": (Position(A, 3), page(FULL), loses(A, 4, 9)),
+    "a gap ends a message": (Position(A, 0), page(FULL, seqs=[1, 2, 5, 6]), sends(A, 1, 2, whole=False)),
+    "changes of an earlier database are not sent yet": (
         Position(A, 1),
         page(SHORT, LATER, seqs=[2, 3, 20, 21]),
         sends(A, 2, 3, whole=False),
     ),
-    "the numbers of the next follow at once": (
+    "the next database continues the numbers without a gap": (
         Position(A, 1),
         page(SHORT, Range(B, 4, 6), seqs=range(2, 7)),
         sends(A, 2, 3, whole=False),
     ),
-    "the end of an earlier one is gone": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), loses(A, 2, 3)),
-    "an earlier one is sent to its end": (Position(A, 3), page(SHORT, LATER), begins(LATER, Previous(A, 3))),
-    "the earliest of three": (Position(A, 3), page(SHORT, LATER, Range(C, 30, 31)), begins(LATER, Previous(A, 3))),
-    "more of an earlier one was sent than is here": (
+    "an earlier database lost its end": (Position(A, 1), page(SHORT, LATER, seqs=[20, 21]), loses(A, 2, 3)),
+    "an earlier database is sent completely": (Position(A, 3), page(SHORT, LATER), begins(LATER, Previous(A, 3))),
+    "the first of three is sent": (Position(A, 3), page(SHORT, LATER, Range(C, 30, 31)), begins(LATER, Previous(A, 3))),
+    "more changes of an earlier database were sent than exist": (
         Position(A, 12),
         page(SHORT, LATER, notices=(OTHER,)),
         begins(LATER, Previous(A, 12)),
     ),
-    "an earlier one of which nothing is here": (Position(A, 4), page(EMPTY, LATER), begins(LATER, Previous(A, 4))),
-    "the second has begun": (Position(B, 19), page(SHORT, LATER, seqs=range(20, 26)), sends(B, 20, 25)),
-    "and no change has the number before it": (
+    "an earlier database has no changes": (Position(A, 4), page(EMPTY, LATER), begins(LATER, Previous(A, 4))),
+    "the second database has begun": (Position(B, 19), page(SHORT, LATER, seqs=range(20, 26)), sends(B, 20, 25)),
+    "no change has the number before the second database": (
         Position(B, 19),
         page(SHORT, LATER, seqs=range(20, 26), notices=(OTHER,)),
         sends(B, 20, 25),
     ),
-    "the second is sent": (Position(B, 25), page(SHORT, LATER), None),
+    "the second database is sent completely": (Position(B, 25), page(SHORT, LATER), None),
     "a place before the first number of its database": (
         Position(B, 18),
         page(SHORT, LATER, seqs=[20]),
         begins(LATER, Previous(A, 3)),
     ),
-    "and of the first database": (Position(B, 5), page(LATER), begins(LATER, None)),
-    "more was sent than the database has": (Position(A, 10), page(FULL), OperatorNeeded),
-    "another change has that number": (Position(A, 5), page(FULL, notices=(OTHER,)), OperatorNeeded),
+    "a place before the first number of the first database": (Position(B, 5), page(LATER), begins(LATER, None)),
+    "more changes were sent than the database has": (Position(A, 10), page(FULL), OperatorNeeded),
+    "another change has the sent number": (Position(A, 5), page(FULL, notices=(OTHER,)), OperatorNeeded),
     "a database that the feed does not know": (Position(C, 5), page(SHORT, LATER), OperatorNeeded),
 }
 

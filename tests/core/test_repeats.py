@@ -40,18 +40,18 @@ def replaced(old: bytes, new: bytes) -> bytes:
 #: Equal events in different serializations.
 SAME: dict[str, Callable[[], bytes]] = {
     "the same bytes": lambda: written(BASE),
-    "space around it": lambda: b"\r\n" + written(BASE) + b"  ",
+    "spaces around the event": lambda: b"\r\n" + written(BASE) + b"  ",
     "members in another order": lambda: json.dumps(BASE, sort_keys=True).encode(),
     "escaped": lambda: replaced(b'"APPROVAL"', b'"\\u0041PPROVAL"'),
-    "a count of its tries": lambda: changed("attempt", value=2),
-    "an unknown member deep in it": lambda: changed("operation", "sent_at", value="later"),
+    "a number of the attempt": lambda: changed("attempt", value=2),
+    "an unknown nested member": lambda: changed("operation", "sent_at", value="later"),
     "other metadata": lambda: changed("operation", "metadata", value={"a": []}),
-    "an amount of more digits": lambda: replaced(b": 1.5,", b": 1.500,"),
+    "an amount with more zeros": lambda: replaced(b": 1.5,", b": 1.500,"),
     "an amount as a text": lambda: changed("raw_response", "authorized_amount", value="1.50"),
     "a tip in another notation": lambda: replaced(b'"tip": 1', b'"tip": 0.1E1'),
     "digits as a double": lambda: replaced(b'"20000000100"', b"2.00000001E10"),
-    "a name of the other kind": lambda: replaced(b"raw_response", b"rawResponse"),
-    "null where nothing was": lambda: changed("failure_reason", value=None),
+    "a name in camel case": lambda: replaced(b"raw_response", b"rawResponse"),
+    "null instead of a missing member": lambda: changed("failure_reason", value=None),
     "a byte of the metadata is damaged": lambda: replaced(b'"b": 2', b'"\xff": 2'),
 }
 

@@ -64,7 +64,7 @@ def test_a_state_outside_the_elements_counts_only_in_a_paged_reply() -> None:
         ('{"data": [], "size": [1]}', "/data", SearchFailed),
     ],
 )
-def test_only_an_empty_list_in_the_configured_place_means_none(text: str, pointer: str, kind: type) -> None:
+def test_only_an_empty_list_at_the_pointer_means_nothing_found(text: str, pointer: str, kind: type) -> None:
     assert isinstance(read(text, pointer), kind)
     assert isinstance(read(text, pointer, status=300), SearchFailed)
 
@@ -76,7 +76,7 @@ def test_a_reply_of_an_unknown_form_is_described() -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=3)))
-def test_a_reply_without_the_payment_is_not_a_hit_and_means_none_only_if_it_is_empty(document: object) -> None:
+def test_of_replies_without_the_payment_only_an_empty_list_means_nothing_found(document: object) -> None:
     answer = read(json.dumps(document))
     assert isinstance(answer, SearchMiss if document == [] else SearchFailed)
 

@@ -59,7 +59,7 @@ def approval(
         (None, "112.00", False),
     ],
 )
-def test_less_than_half_or_more_than_twice_the_sum_is_reported(authorized: str | None, total: str, said: bool) -> None:
+def test_under_half_or_over_twice_the_requested_sum_is_reported(authorized: str | None, total: str, said: bool) -> None:
     found = unlikely(asked(total), approval(authorized), USD, NOW)
     assert found == (((f"asked for {total}, authorized {authorized}",), True) if said else None)
 

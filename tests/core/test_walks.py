@@ -33,7 +33,7 @@ def nothing(*_steps: object) -> None:
     """Check nothing."""
 
 
-def test_the_count_is_that_of_all_possible_orders() -> None:
+def test_the_walks_count_all_possible_orders() -> None:
     """The count equals the number of listed sequences. Three decks are alike.
 
     One deck is used twice, one follows another deck, and one has two alternatives.
@@ -54,7 +54,7 @@ def test_the_count_is_that_of_all_possible_orders() -> None:
 
 
 @given(st.lists(st.sampled_from(INPUTS), max_size=8), st.randoms(use_true_random=False))
-def test_data_that_the_walks_do_not_compare_has_no_effect(way: list[Input], chance: random.Random) -> None:
+def test_data_that_the_walks_do_not_compare_changes_no_compared_data(way: list[Input], chance: random.Random) -> None:
     transaction = starting()
     for item in way:
         transaction = item.apply(transaction)

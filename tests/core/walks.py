@@ -2,7 +2,7 @@
 
 `Core` is the core as a table, node x input -> node. A node stands for all transactions that the core treats equally. A
 node omits the order of the trail's edges and of attentions, the text of an attention, and the result of the newest
-search. `test_data_that_the_walks_do_not_compare_has_no_effect` checks the omissions.
+search. `test_data_that_the_walks_do_not_compare_changes_no_compared_data` checks the omissions.
 
 `walk` goes through all orders of the inputs. Inputs of a `Deck` occur up to a number of times, or never. Two orders
 that lead to the same state continue equally. Few states therefore stand for very many orders.

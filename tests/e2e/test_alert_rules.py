@@ -81,7 +81,7 @@ def test_no_rule_uses_the_increase_of_a_series_that_appears_with_its_first_value
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_alert_fires_in_every_state_of_an_unreachable_terminal(tmp_path: Path) -> None:
+async def test_the_alert_for_an_unreachable_terminal_fires_for_every_cause(tmp_path: Path) -> None:
     alert = rules("prometheus-rules.yml")["PosdTerminalUnreachable"]
     assert alert == "posd_terminal_reachable == 0"
     async with AsyncExitStack() as stack:

@@ -125,7 +125,7 @@ async def test_after_an_old_backup_is_copied_in_by_hand_nothing_is_sent_twice(ow
     assert (await (await own.started()).get())["phase"] == "active"
 
 
-async def test_a_database_that_lost_only_an_event_gives_no_number_twice(own: Shop, home: Path) -> None:
+async def test_a_database_that_lost_only_an_event_uses_no_feed_number_twice(own: Shop, home: Path) -> None:
     """No payment starts or ends after the copy. posd is killed, so the witness has no last line."""
     daemon, payment = own.daemon, await own.started()
     await daemon.kill()
@@ -326,7 +326,7 @@ async def test_nothing_is_sent_twice_if_only_the_witness_file_is_left(own: Shop)
 
 
 @pytest.mark.parametrize("point", named_quick(("writer.before_commit", "writer.committed"), ("writer.committed",)))
-async def test_a_kill_during_the_takeover_of_the_ids_loses_none(own: Shop, home: Path, point: str) -> None:
+async def test_a_kill_while_the_ids_are_taken_over_loses_no_id(own: Shop, home: Path, point: str) -> None:
     daemon = own.daemon
     await daemon.stop()
     copy_state(daemon, home / "old", "posd.db")
@@ -390,12 +390,12 @@ TROUBLES: dict[str, Callable[[Path], None]] = {
     "cut off": _cut,
     "empty": lambda path: path.write_bytes(b"") and None,
     "garbage": _garbage,
-    "a bit": _flip,
+    "one changed bit": _flip,
     "unreadable": _directory,
 }
 
 
-@pytest.mark.parametrize("trouble", named_quick(TROUBLES, ("missing", "a bit", "unreadable")))
+@pytest.mark.parametrize("trouble", named_quick(TROUBLES, ("missing", "one changed bit", "unreadable")))
 async def test_a_damaged_witness_blocks_no_payment(own: Shop, trouble: str) -> None:
     daemon = own.daemon
     payment = await own.started()

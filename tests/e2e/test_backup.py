@@ -183,9 +183,9 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a page that is read at the start": (lambda database: destroy(database, "transactions_open"), "is damaged"),
     "the payments": (lambda database: destroy(database, "transactions"), "is damaged"),
     "the used numbers": (damage_numbers, "is damaged"),
-    "a row that cannot be understood": (set_trail, "is damaged"),
+    "an unreadable row": (set_trail, "is damaged"),
     "gone": (lambda database: lose(database, "", "-wal", "-shm"), "it was lost or moved"),
-    "gone, but for its WAL": (lambda database: lose(database, ""), "it was lost or moved"),
+    "gone, except the WAL": (lambda database: lose(database, ""), "it was lost or moved"),
     "a copied backup": (put_by_hand, "put there by hand"),
 }
 

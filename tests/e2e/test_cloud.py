@@ -111,7 +111,7 @@ async def test_the_headers_of_the_cloud_go_only_to_the_cloud(mixed: dict[str, Sh
     assert not [secret for secret in SECRETS if secret in kept]
 
 
-async def test_a_callback_is_accepted_by_its_token_under_either_name(mixed: dict[str, Shop]) -> None:
+async def test_a_callback_token_is_valid_at_the_public_and_the_local_address(mixed: dict[str, Shop]) -> None:
     near, far = await operation(mixed[LOCAL], "charge").begin(), await operation(mixed[CLOUD], "charge").begin()
     daemon = mixed[CLOUD].daemon
     addresses = [item.requests[0].callback for item in (near, far)]

@@ -109,7 +109,7 @@ async def test_a_damaged_final_is_completed_by_one_search(shop: Shop) -> None:
     [
         pytest.param(lambda body: body[:-1], id="cut off"),
         pytest.param(put(b'"APPROVAL"', b'"APPR\xffVAL"'), id="a byte of the status is damaged"),
-        pytest.param(put(b'"APPROVAL"', b'"APPROWAL"'), id="a letter of the status is another one"),
+        pytest.param(put(b'"APPROVAL"', b'"APPROWAL"'), id="a letter of the status is wrong"),
         pytest.param(put(b'"status": ', b'"status" '), id="a colon is missing"),
     ],
 )
@@ -183,7 +183,7 @@ BROKEN: dict[str, tuple[dict[str, Any], int, str]] = {
     "no Host": ({"fields": ""}, 400, "malformed_request"),
     "a method in small letters": ({"line": "post {} HTTP/1.1"}, 400, "malformed_request"),
     "a broken chunk": ({"fields": "host: posd\r\ntransfer-encoding: chunked\r\n"}, 400, "malformed_request"),
-    "another coding": ({"fields": "host: posd\r\ntransfer-encoding: gzip\r\n"}, 501, "unsupported_request"),
+    "an unsupported coding": ({"fields": "host: posd\r\ntransfer-encoding: gzip\r\n"}, 501, "unsupported_request"),
     "a header of 20 KiB": ({"fields": f"host: posd\r\nx: {'y' * 20_000}\r\n"}, 431, "large_head"),
 }
 

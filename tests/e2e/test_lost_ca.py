@@ -156,7 +156,7 @@ TROUBLES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("trouble", named_quick(TROUBLES, ("missing", "damaged")))
-async def test_without_the_callback_key_posd_does_not_start_and_says_so(own: Shop, trouble: str) -> None:
+async def test_without_the_callback_key_posd_reports_the_fault_and_does_not_start(own: Shop, trouble: str) -> None:
     daemon, key = own.daemon, own.daemon.key
     waiting = await own.started()
     await daemon.kill()

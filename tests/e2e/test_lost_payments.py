@@ -35,7 +35,7 @@ def told(payment: Payment, result: str = "approved", **more: Any) -> dict[str, A
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("looked", [False, True])
-async def test_the_recorded_slip_answers_the_till_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
+async def test_a_till_gets_the_recorded_slip_and_nothing_is_sent(own: Shop, home: Path, looked: bool) -> None:
     """posd replies alike before and after `posd restore --seen`. The till's body has data that is not on the slip."""
     paid, unpaid = await lost(own, home, 2, metadata={"till": 3})
     for payment in (paid, unpaid):

@@ -83,7 +83,7 @@ async def test_an_end_out_of_sequence_during_a_search_causes_another_search(coun
     assert (document["outcome"]["result"], document["next_step"]) == ("canceled", "ask_person")
 
 
-async def test_a_payment_that_runs_after_all_gets_its_lease_again(counter: Shop) -> None:
+async def test_a_refused_payment_that_reports_an_event_gets_its_lease_again(counter: Shop) -> None:
     payment = counter.payment()
     counter.terminal.start = answering(409, b"busy")
     assert (await payment.put()).json["outcome"]["result"] == "not_started"

@@ -161,7 +161,7 @@ async def test_restarts_on_a_systemd_socket_fail_no_call(home: Path, terminal: S
         await posd.stop()
 
 
-async def test_a_till_that_left_before_posd_started_has_started_nothing(home: Path, terminal: ScriptedTerminal) -> None:
+async def test_a_call_whose_till_left_before_posd_was_up_starts_nothing(home: Path, terminal: ScriptedTerminal) -> None:
     """The call of the till is in the queue of the socket. If posd started this payment hours later, another customer
     would be asked to pay."""
     left, waiting = str(uuid4()), str(uuid4())

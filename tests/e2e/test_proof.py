@@ -50,11 +50,11 @@ confirmed = {json.dumps(abort)}
 
 #: Name of a daemon -> its configuration. The name says which proof the configuration excludes.
 DAEMONS = {
-    "nothing": settings(),
+    "every condition holds": settings(),
     "search not confirmed": settings(search=False),
     "abort not confirmed": settings(abort=False),
-    "settle not passed": settings(settle=3600),
-    "posd does not abort": settings(probe=False),
+    "pause not over": settings(settle=3600),
+    "posd may send no abort": settings(probe=False),
 }
 
 
@@ -102,7 +102,7 @@ class Case:
     seen: bool = True
     meanwhile: Callable[[Payment], Awaitable[Any]] = nothing_happens
     attention: frozenset[str] = frozenset()
-    daemon: str = "nothing"
+    daemon: str = "every condition holds"
 
 
 async def release(payment: Payment) -> None:
@@ -142,28 +142,28 @@ async def unusable_hit(payment: Payment) -> None:
 
 UNUSABLE = frozenset({"quarantined_event"})
 CASES: dict[str, Case] = {
-    "abort answers that something was aborted": Case(abort=answering(200)),
-    "abort is not known to the terminal": Case(abort=answering(404)),
-    "abort fails": Case(abort=answering(503)),
-    "the answer to the abort is lost": Case(abort=hanging_up),
-    "abort answers so once and then no more": Case(abort=then(NOTHING_RUNNING, answering(404))),
-    "abort has aborted something in between": Case(abort=in_turn(NOTHING_RUNNING, answering(200))),
-    "abort may have aborted something in between": Case(abort=in_turn(NOTHING_RUNNING, answering(503))),
-    "search gives no answer": Case(search=answering(404)),
-    "search answers none once and then not": Case(search=then(NONE, answering(503))),
-    "search shows others alone": Case(search=answering(200, event("0" * 8, "APPROVAL"))),
-    "the terminal has ended no payment before": Case(earlier=False),
-    "search does not show what the terminal has ended before": Case(seen=False),
-    "a state that posd does not know came": Case(meanwhile=unknown_state, attention=frozenset({"unknown_status"})),
-    "a callback of it could not be used": Case(meanwhile=unusable_callback, attention=UNUSABLE),
-    "a callback of it was too large": Case(meanwhile=large_callback, attention=UNUSABLE),
-    "a callback of it was interrupted": Case(meanwhile=interrupted_callback),
-    "a search had found it": Case(meanwhile=unusable_hit, attention=UNUSABLE),
-    "its terminal was released": Case(meanwhile=release, attention=frozenset({"released"})),
-    "search is not confirmed": Case(daemon="search not confirmed"),
-    "abort is not confirmed": Case(daemon="abort not confirmed"),
-    "the second round was not asked": Case(daemon="settle not passed"),
-    "posd does not abort": Case(daemon="posd does not abort"),
+    "the reply to an abort says that a payment was aborted": Case(abort=answering(200)),
+    "the terminal does not know the path of the abort": Case(abort=answering(404)),
+    "the reply to an abort is an error": Case(abort=answering(503)),
+    "the reply to an abort is lost": Case(abort=hanging_up),
+    "only the first reply to an abort says that no payment runs": Case(abort=then(NOTHING_RUNNING, answering(404))),
+    "a second abort aborted a payment": Case(abort=in_turn(NOTHING_RUNNING, answering(200))),
+    "a second abort may have aborted a payment": Case(abort=in_turn(NOTHING_RUNNING, answering(503))),
+    "the reply to a search is an error": Case(search=answering(404)),
+    "only the first search finds nothing": Case(search=then(NONE, answering(503))),
+    "a search shows only other payments": Case(search=answering(200, event("0" * 8, "APPROVAL"))),
+    "the terminal ended no earlier payment": Case(earlier=False),
+    "a search does not show the terminal's earlier payment": Case(seen=False),
+    "an event had an unknown state": Case(meanwhile=unknown_state, attention=frozenset({"unknown_status"})),
+    "a callback was unusable": Case(meanwhile=unusable_callback, attention=UNUSABLE),
+    "a callback was too large": Case(meanwhile=large_callback, attention=UNUSABLE),
+    "a callback was interrupted": Case(meanwhile=interrupted_callback),
+    "a search had found the payment": Case(meanwhile=unusable_hit, attention=UNUSABLE),
+    "an operator released the terminal": Case(meanwhile=release, attention=frozenset({"released"})),
+    "the search is not confirmed": Case(daemon="search not confirmed"),
+    "the abort is not confirmed": Case(daemon="abort not confirmed"),
+    "the second round is not due": Case(daemon="pause not over"),
+    "posd may send no abort": Case(daemon="posd may send no abort"),
 }
 
 
@@ -224,7 +224,7 @@ async def tried(request: pytest.FixtureRequest, daemons: dict[str, list[Shop]]) 
     wanted = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
     cases = {name: case for name, case in CASES.items() if name in wanted}
     payments = await asyncio.gather(*(bring_about(case, daemons[case.daemon].pop()) for case in cases.values()))
-    await prove(daemons["nothing"].pop())  # this payment began later and lacks no condition
+    await prove(daemons["every condition holds"].pop())  # this payment began later and lacks no condition
     for _ in range(3):
         await asyncio.gather(*(ask(payment, case) for payment, case in zip(payments, cases.values(), strict=True)))
     return dict(zip(cases, payments, strict=True))
@@ -240,7 +240,7 @@ async def test_a_payment_stays_in_doubt_if_one_condition_is_missing(tried: dict[
     assert document["missing_proof"], "the document does not name the missing proof"
     probed = payment.shop.terminal.aborts > 0
     # posd sends no probe, because no probe could prove anything
-    assert probed == (case.daemon in ("nothing", "settle not passed"))
+    assert probed == (case.daemon in ("every condition holds", "pause not over"))
     kinds = [item["kind"] for item in await payment.history()]
     if "quarantined" in kinds or "event" in kinds:
         heard = min(kinds.index(kind) for kind in ("quarantined", "event") if kind in kinds)
@@ -249,7 +249,7 @@ async def test_a_payment_stays_in_doubt_if_one_condition_is_missing(tried: dict[
 
 
 async def test_a_payment_was_never_started_if_every_condition_holds(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["nothing"].pop()
+    counter = daemons["every condition holds"].pop()
     known = await pay_before(counter, tried=False)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
     aborts = counter.terminal.aborts
@@ -286,7 +286,7 @@ async def prove(counter: Shop) -> Payment:
 
 @pytest.mark.slow
 async def test_a_late_event_replaces_the_proof(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["nothing"].pop()
+    counter = daemons["every condition holds"].pop()
     payment = await prove(counter)
     seen = len(counter.daemon.lines)
     assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
@@ -309,7 +309,7 @@ async def test_a_late_event_replaces_the_proof(daemons: dict[str, list[Shop]]) -
 
 @pytest.mark.slow
 async def test_an_event_before_the_last_reply_prevents_the_proof(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["nothing"].pop()
+    counter = daemons["every condition holds"].pop()
     known = await pay_before(counter)
     late: asyncio.Future[Payment] = asyncio.get_running_loop().create_future()
     aborts = 0
@@ -331,13 +331,13 @@ async def test_an_event_before_the_last_reply_prevents_the_proof(daemons: dict[s
 
 
 async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["nothing"].pop()
+    counter = daemons["every condition holds"].pop()
     known = await pay_before(counter)
     payment = counter.payment()
     counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
     counter.terminal.start = acknowledging(payment.serial)
     assert (await payment.put()).json["phase"] == "active"
-    proved = await prove(daemons["nothing"].pop())  # wait for the time of a proof
+    proved = await prove(daemons["every condition holds"].pop())  # wait for the time of a proof
     assert proved.identity != payment.identity
     for _ in range(2):
         reply = await payment.post("abort")
@@ -349,7 +349,7 @@ async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[s
 
 @pytest.mark.slow
 async def test_the_tills_own_aborts_can_be_part_of_the_proof(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["posd does not abort"].pop()
+    counter = daemons["posd may send no abort"].pop()
     known = await pay_before(counter)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
     await payment.searched()
@@ -380,7 +380,7 @@ async def test_a_doubt_on_a_new_terminal_says_which_proof_is_missing(daemons: di
     """The terminal has never run a payment, so a search without a result proves nothing. The text says what the
     operator can do.
     """
-    counter = daemons["posd does not abort"].pop()
+    counter = daemons["posd may send no abort"].pop()
     payment = counter.payment()
     counter.terminal.start, counter.terminal.search = hanging_up, NONE
     document = (await payment.put()).json

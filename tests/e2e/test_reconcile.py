@@ -23,7 +23,7 @@ def element(payment: Payment, status: str, previous: str | None = None) -> dict[
 # Replies that say nothing about the payment.
 
 
-async def test_only_an_empty_list_says_none_and_alone_it_proves_nothing(shop: Shop) -> None:
+async def test_only_an_empty_list_means_nothing_found_and_alone_it_proves_nothing(shop: Shop) -> None:
     payment = await shop.in_doubt()
     shop.terminal.search = answering(200, b" [ ] \n")
     for _ in range(3):

@@ -32,7 +32,7 @@ async def counter() -> AsyncIterator[Shop]:
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_after_a_restart_posd_searches_a_few_at_a_time_and_an_operator_does_not_wait_for_them() -> None:
+async def test_after_a_restart_only_a_few_searches_run_at_once_and_an_operators_search_does_not_wait() -> None:
     async with open_counters(MAX_CALLS + 1, f"{PATIENT}reply_timeout_seconds = 600\n") as counters:
         posd, scripts = counters[0].daemon, [Held(answering(200, b"[]")) for _ in counters]
         payments = [await counter.in_doubt() for counter in counters]

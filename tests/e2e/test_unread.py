@@ -92,25 +92,25 @@ READERS: Mapping[str, Read] = {
     "show": calling("/transactions/{id}"),
     "list": calling("/transactions?limit=500"),
     "list with totals": calling("/transactions?totals=true"),
-    "the start once more": calling("/transactions/{id}", "PUT", CHARGE),
-    "an abort too late": calling("/transactions/{id}/abort", "POST"),
-    "its events": calling("/transactions/{id}/events"),
-    "stream of its events": following("/transactions/{id}/events", "transaction_reference"),
+    "repeated start": calling("/transactions/{id}", "PUT", CHARGE),
+    "late abort": calling("/transactions/{id}/abort", "POST"),
+    "events": calling("/transactions/{id}/events"),
+    "stream of events": following("/transactions/{id}/events", "transaction_reference"),
     "feed": calling("/feed?limit=500"),
     "feed with outcomes": calling("/feed?limit=500&with=outcome"),
     "stream of the feed": following("/feed", '"result":"approved"'),
 }
 #: Calls whose responses do not show the outcome.
 OTHERS: Mapping[str, Read] = {
-    "what needs a person": calling("/transactions?attention=true"),
-    "head alone": calling("/transactions/{id}", "HEAD"),
-    "the feed behind it": calling("/feed?after=1000000"),
+    "list of attentions": calling("/transactions?attention=true"),
+    "HEAD request": calling("/transactions/{id}", "HEAD"),
+    "later part of the feed": calling("/feed?after=1000000"),
     "history": calling("/transactions/{id}/history"),
     "status": calling("/status"),
 }
 
 
-async def test_an_approval_found_by_a_search_is_unread_only_ten_minutes_later(shop: Shop) -> None:
+async def test_an_approval_found_by_a_search_counts_as_unread_only_after_ten_minutes(shop: Shop) -> None:
     payment = shop.payment()
     shop.terminal.start = hanging_up
     await payment.put()

@@ -175,7 +175,7 @@ async def test_a_chain_on_the_simulated_terminal_has_the_right_references(
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
-async def test_the_sent_reference_is_never_mistaken_for_the_new_one(shop: Shop, kind: str) -> None:
+async def test_the_sent_reference_is_never_mistaken_for_the_new_reference(shop: Shop, kind: str) -> None:
     """The acknowledgement and the event echo the sent reference. posd shows an echoed reference as a sent reference.
     The outcome shows the reference from the reply.
     """

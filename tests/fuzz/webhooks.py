@@ -27,12 +27,12 @@ FORGED: Mapping[str, Callable[[str], str]] = {
     "no token": lambda path: path.rsplit("/", 1)[0],
     "empty token": lambda path: path.rsplit("/", 1)[0] + "/",
     "another token": lambda path: path[:-1] + ("A" if path[-1] != "A" else "B"),
-    "longer": lambda path: path + "A",
+    "longer token": lambda path: path + "A",
     "another id": lambda path: "/".join((*path.split("/")[:3], IDENTITY, path.rsplit("/", 1)[1])),
     "another channel": lambda path: path.replace("/transactions/", "/x/").replace("/print-jobs/", "/transactions/"),
-    "a segment more": lambda path: path + "/x",
-    "bytes": lambda path: path.rsplit("/", 1)[0] + "/%ff%00",
-    "somewhere else": lambda path: "/",
+    "one more segment": lambda path: path + "/x",
+    "invalid bytes in the token": lambda path: path.rsplit("/", 1)[0] + "/%ff%00",
+    "another path": lambda path: "/",
 }
 
 

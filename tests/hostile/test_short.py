@@ -17,23 +17,23 @@ from tests.rig.webhooks import faults
 
 #: Groups of attacks that run at the same time.
 GROUPS: dict[str, Sequence[str]] = {
-    "silence": ("slow-headers", "slow-bodies", "half-handshakes", "open-hold", "everywhere-half"),
-    "haste": ("open-close", "handshakes", "forged", "everywhere-handshakes", "everywhere-forged"),
-    "bulk": ("huge-bodies", "endless-bodies", "header-bombs", "pipelining", "deaf"),
-    "nonsense": ("http2", "garbage", "tls-tricks"),
+    "slow clients": ("slow-headers", "slow-bodies", "half-handshakes", "open-hold", "everywhere-half"),
+    "many connections": ("open-close", "handshakes", "forged", "everywhere-handshakes", "everywhere-forged"),
+    "large requests": ("huge-bodies", "endless-bodies", "header-bombs", "pipelining", "deaf"),
+    "invalid protocols": ("http2", "garbage", "tls-tricks"),
     "replays": ("replays", "large-replays", "deaf-replays", "written-anew", "malformed"),
-    "names": ("announcements",),
+    "announcements": ("announcements",),
     "a till": ("till-connections",),
     "a till with streams": ("till-streams",),
     "a till that does not read": ("till-pages",),
-    "a till that sends by halves": ("till-half-bodies",),
-    "a till that calls": ("till-voids", "till-searches"),
+    "a till that sends half bodies": ("till-half-bodies",),
+    "a till that sends many calls": ("till-voids", "till-searches"),
     "a terminal": ("endless-events",),
     "a terminal with large events": ("heavy-events",),
-    "a journal": ("unread-log",),
+    "an unread log": ("unread-log",),
     "all insiders": TOGETHER["insiders"],
     # The last group may leave the most memory in use.
-    "a user": ("tills-of-one-user",),
+    "many tills of one user": ("tills-of-one-user",),
 }
 #: Seconds of an attack by a group, and seconds of payments before the first attack.
 SECONDS = 2.0

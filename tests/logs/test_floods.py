@@ -109,7 +109,7 @@ def test_each_log_event_with_a_warning_or_an_error_has_a_limit() -> None:
         assert LIMITS.get(name, TROUBLE).lines >= 1, name
 
 
-def test_a_payment_without_faults_is_never_omitted() -> None:
+def test_the_log_lines_of_a_payment_without_faults_are_never_omitted() -> None:
     for event in ("payment.started", "payment.answered", "payment.outcome", "print.started", "print.answered"):
         assert limit_of(event, "info") is None
     assert "transaction" in LIMITS["payment.attention"].by

@@ -316,7 +316,7 @@ def test_a_secret_value_is_found_in_any_form(form: int) -> None:
     assert not Secrets(MARKS).found_in([{"event": "x", "detail": "nothing of it"}])
 
 
-def test_the_search_for_secrets_also_finds_tokens_of_addresses() -> None:
+def test_the_search_for_secrets_also_finds_the_tokens_of_callback_urls() -> None:
     url = "https://10.0.0.1:8443/webhooks/transactions/x/c2VjcmV0LXRva2Vu"
     secrets = Secrets({})
     secrets.add_requests([json.dumps({"events_webhook_url": url}), json.dumps({"webhookUrl": url})])

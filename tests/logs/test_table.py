@@ -143,7 +143,7 @@ def check_row(event: str, found: list[Line]) -> None:
         assert set(row.fields) == fields, says
 
 
-def test_a_log_event_has_the_row_that_the_code_needs() -> None:
+def test_the_row_of_each_log_event_has_the_levels_and_fields_of_the_code() -> None:
     found: dict[str, list[Line]] = defaultdict(list)
     for module in modules():
         for line in lines(module.read_text(), str(module.relative_to(PACKAGE.parent))):

@@ -273,15 +273,15 @@ BASE: dict[str, dict[str, Any]] = {"merchant": {"id": "m1"}, "relay": {"servers"
 UNUSABLE: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     "no servers": ({"relay": {"servers": []}}, "relay.servers is empty"),
     "no merchant": ({"merchant": {"id": ""}}, "merchant.id is empty"),
-    "a merchant that is not a part of a subject": ({"merchant": {"id": "m.1"}}, "merchant.id m.1 cannot be sent"),
-    "a lane that is none": ({"relay": {"lane": "till 1"}}, "'till 1' is not a part of a subject"),
+    "a merchant that is invalid in a subject": ({"merchant": {"id": "m.1"}}, "merchant.id m.1 cannot be sent"),
+    "an invalid lane": ({"relay": {"lane": "till 1"}}, "'till 1' is not a part of a subject"),
     "another scheme": ({"relay": {"servers": ["http://127.0.0.1:1"]}}, "tls:// or nats://"),
-    "no file": ({"relay": {"credentials_file": "/nowhere"}}, "No such file or directory: '/nowhere'"),
-    "a file that is none": ({"relay": {"credentials_file": "config.toml"}}, "is not a file of NATS credentials"),
+    "a missing file": ({"relay": {"credentials_file": "/nowhere"}}, "No such file or directory: '/nowhere'"),
+    "a file without credentials": ({"relay": {"credentials_file": "config.toml"}}, "is not a file of NATS credentials"),
     "no certificate": ({"relay": {"certificate": "config.toml", "private_key": "config.toml"}}, "cannot be used"),
-    "half a certificate": ({"relay": {"certificate": "config.toml"}}, "goes together with private_key"),
-    "half a user": ({"relay": {"user": "a"}}, "goes together with password_file"),
-    "two ways": ({"relay": {"credentials_file": "a", "user": "a", "password_file": "b"}}, "second way to log in"),
+    "a certificate without a key": ({"relay": {"certificate": "config.toml"}}, "goes together with private_key"),
+    "a user without a password": ({"relay": {"user": "a"}}, "goes together with password_file"),
+    "two logins": ({"relay": {"credentials_file": "a", "user": "a", "password_file": "b"}}, "second way to log in"),
 }
 
 

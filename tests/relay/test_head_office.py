@@ -178,37 +178,37 @@ def heard(subject: str) -> Callable[[Client], Awaitable[Any]]:
 
 REFUSED = {
     "publish to another's subject": asked(OTHER, b"{}"),
-    "publish below its own": asked(f"{OWN}.x", b"{}"),
-    "publish to the stream under another merchant": asked("posd.m2.greedy", b"{}"),
-    "the last message of another": asked(f"{GET}.{OTHER}"),
-    "any message, by number": asked(GET, b'{"seq": 1}'),
-    "the last message of another, by JSON": asked(GET, b'{"last_by_subj": "%s"}' % OTHER.encode()),
-    "a message, by the API": asked(f"$JS.API.STREAM.MSG.GET.{STREAM}", b'{"seq": 1}'),
-    "what streams there are": asked("$JS.API.STREAM.NAMES"),
-    "the account": asked("$JS.API.INFO"),
-    "the stream": asked(f"$JS.API.STREAM.INFO.{STREAM}"),
-    "purge": asked(f"$JS.API.STREAM.PURGE.{STREAM}"),
+    "publish below its own subject": asked(f"{OWN}.x", b"{}"),
+    "publish to another merchant's subject": asked("posd.m2.greedy", b"{}"),
+    "read the last message of another lane": asked(f"{GET}.{OTHER}"),
+    "read any message by its number": asked(GET, b'{"seq": 1}'),
+    "read the last message of another lane by JSON": asked(GET, b'{"last_by_subj": "%s"}' % OTHER.encode()),
+    "read a message by the API": asked(f"$JS.API.STREAM.MSG.GET.{STREAM}", b'{"seq": 1}'),
+    "list the streams": asked("$JS.API.STREAM.NAMES"),
+    "read the account": asked("$JS.API.INFO"),
+    "read the stream's data": asked(f"$JS.API.STREAM.INFO.{STREAM}"),
+    "purge the stream": asked(f"$JS.API.STREAM.PURGE.{STREAM}"),
     "delete a message": asked(f"$JS.API.STREAM.MSG.DELETE.{STREAM}", b'{"seq": 1}'),
     "delete the stream": asked(f"$JS.API.STREAM.DELETE.{STREAM}"),
     "change the stream": asked(f"$JS.API.STREAM.UPDATE.{STREAM}", b'{"name": "POSD"}'),
-    "make a stream": asked("$JS.API.STREAM.CREATE.MINE", b'{"name": "MINE", "subjects": ["posd.>"]}'),
-    "make a consumer": asked(f"$JS.API.CONSUMER.CREATE.{STREAM}", b'{"stream_name": "POSD", "config": {}}'),
-    "make a durable consumer": asked(f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.mine"),
+    "create a stream": asked("$JS.API.STREAM.CREATE.MINE", b'{"name": "MINE", "subjects": ["posd.>"]}'),
+    "create a consumer": asked(f"$JS.API.CONSUMER.CREATE.{STREAM}", b'{"stream_name": "POSD", "config": {}}'),
+    "create a durable consumer": asked(f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.mine"),
     "delete the consumer of collect": asked(f"$JS.API.CONSUMER.DELETE.{STREAM}.pg"),
-    "messages of collect": asked(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.pg"),
+    "fetch the messages of collect": asked(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.pg"),
     "acknowledge for collect": asked(f"$JS.ACK.{STREAM}.pg.1.1.1.1.0"),
-    "an answer to another": asked("_I.m1.other.x"),
-    "an answer to collect": asked("_I.collect.x"),
-    "the server's own account": asked("$SYS.REQ.SERVER.PING"),
-    "hear everything": heard(">"),
-    "hear all lanes": heard("posd.>"),
-    "hear another's subject": heard(OTHER),
-    "hear its own": heard(OWN),
-    "hear another's answers": heard("_I.m1.other.>"),
-    "hear all lanes' answers": heard("_I.*.*.*"),
-    "hear the answers of collect": heard("_I.collect.>"),
-    "hear answers of clients that name no inbox": heard("_INBOX.>"),
-    "hear the API": heard("$JS.>"),
+    "reply to another lane": asked("_I.m1.other.x"),
+    "reply to collect": asked("_I.collect.x"),
+    "ping the system account": asked("$SYS.REQ.SERVER.PING"),
+    "subscribe to everything": heard(">"),
+    "subscribe to all lanes": heard("posd.>"),
+    "subscribe to another's subject": heard(OTHER),
+    "subscribe to its own subject": heard(OWN),
+    "subscribe to another's replies": heard("_I.m1.other.>"),
+    "subscribe to all lanes' replies": heard("_I.*.*.*"),
+    "subscribe to the replies to collect": heard("_I.collect.>"),
+    "subscribe to the default inbox": heard("_INBOX.>"),
+    "subscribe to the API": heard("$JS.>"),
 }
 
 
@@ -322,7 +322,7 @@ async def test_the_administrator_can_make_collect_read_all_messages_again(office
 
 
 #: Operations that a lane must not do, and that `posd collect` may do.
-COLLECT_MAY = {"messages of collect", "acknowledge for collect", "hear the answers of collect"}
+COLLECT_MAY = {"fetch the messages of collect", "acknowledge for collect", "subscribe to the replies to collect"}
 
 
 async def test_collect_may_only_read_and_acknowledge(office: Office) -> None:

@@ -74,17 +74,17 @@ def test_the_server_syncs_each_message_if_its_version_can(version: str, synced: 
 
 WRONG = {
     "a lane of one part": (("quito-1",), "'quito-1' is not a lane: write MERCHANT.LANE"),
-    "of three": (("m1.a.b",), "'m1.a.b' is not a lane"),
-    "a wildcard": (("m1.*",), "'m1.*' is not a lane"),
-    "what ends the string": (('m1.a" }',), "is not a lane"),
+    "a lane of three parts": (("m1.a.b",), "'m1.a.b' is not a lane"),
+    "a lane with a wildcard": (("m1.*",), "'m1.*' is not a lane"),
+    "a lane with a quotation mark": (('m1.a" }',), "is not a lane"),
     "too long a name": ((f"m1.{65 * 'a'}",), "at most 64"),
-    "a lane that is not there": (("--remove", "m1.x"), "cannot remove m1.x: not among the 1 lanes"),
+    "an unknown lane to remove": (("--remove", "m1.x"), "cannot remove m1.x: not among the 1 lanes"),
     "another scheme": (("--server", "nats://x:4222"), "'nats://x:4222' is not of the form tls://HOST:PORT"),
     "a wildcard for a stream": (("--stream", ">"), "'>' is not a name"),
-    "a path that depends": (("--certificate", "x.pem"), "--certificate x.pem is relative"),
+    "a relative path": (("--certificate", "x.pem"), "--certificate x.pem is relative"),
     "no such file": (("--from", "/nowhere"), "No such file or directory: '/nowhere'"),
     "no certificate": (("--ca-file", "/etc/hostname"), "has no certificate in PEM"),
-    "no version": (("--server-version", "new"), "'new' is not a version"),
+    "an invalid version": (("--server-version", "new"), "'new' is not a version"),
 }
 
 

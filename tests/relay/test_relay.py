@@ -132,7 +132,7 @@ async def test_messages_that_the_stream_lost_are_sent_again(lane: Lane, shop: Sh
         assert (await lane.messages())[0]["kind"] == "begin"
 
 
-async def test_an_operator_can_make_the_relay_send_again_from_a_change(lane: Lane, shop: Shop) -> None:
+async def test_an_operator_can_make_the_relay_send_again_from_a_chosen_change(lane: Lane, shop: Shop) -> None:
     await paid(shop)
     await lane.once()
     before = len(await lane.messages())
@@ -144,11 +144,11 @@ async def test_an_operator_can_make_the_relay_send_again_from_a_change(lane: Lan
 
 
 STRANGE: dict[str, tuple[bytes | dict[str, Any], str]] = {
-    "no message": (b"nonsense", "not from a relay"),
+    "a message of another program": (b"nonsense", "not from a relay"),
     "another lane": ({"kind": "begin", "lane": "other", "first_seq": 1, "previous": None}, "of the lane m1.other"),
     "another database": ({"kind": "begin", "database_id": "x", "first_seq": 1, "previous": None}, "of the database x"),
-    "too far": ({"kind": "lost", "from_seq": 1, "to_seq": 999_999, "reason": ""}, "goes up to change 999999"),
-    "other content": (
+    "past the feed": ({"kind": "lost", "from_seq": 1, "to_seq": 999_999, "reason": ""}, "goes up to change 999999"),
+    "another change with the sent number": (
         {"kind": "changes", "first_seq": 1, "last_seq": 2, "changes": [], "place": "2-00000000"},
         "not the change that was sent",
     ),

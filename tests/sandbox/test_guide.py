@@ -22,12 +22,12 @@ PATIENCE = 120
 
 #: Code of the page's till -> faulty replacement, and tests of the page that find the fault.
 MISTAKES = {
-    "a new id for what is open": (
+    "a new id for an open payment": (
         "    payment_id, amount = open_payment.read_text().split()\n",
         "    payment_id = uuid.uuid4()\n",
         {"test_a_payment_in_doubt_is_never_paid_again_under_a_new_id", "test_the_till_is_killed_in_the_middle"},
     ),
-    "not certain is taken for not paid": (
+    "an uncertain payment is shown as not paid": (
         'return WORDS["ask_person"]',
         'return WORDS["new_id_ok"]',
         {"test_a_payment_in_doubt_is_never_paid_again_under_a_new_id"},

@@ -37,7 +37,7 @@ def test_a_chosen_scenario_applies_only_to_the_next_payment(sandbox: Sandbox) ->
     assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().status == "APPROVAL"
 
 
-def test_a_fault_begun_earlier_outlasts_a_payment(sandbox: Sandbox) -> None:
+def test_a_lasting_fault_applies_to_every_payment_until_the_test_ends_the_fault(sandbox: Sandbox) -> None:
     sandbox.terminal.choose("terminal-away")
     for _ in range(2):
         assert sandbox.client.charge(uuid.uuid4(), "11.20").outcome().next_step == "new_id_ok"

@@ -112,11 +112,11 @@ async def test_an_abort_is_sent_only_to_the_device_that_got_the_start(
         ("", 404, b"", "not_configured", AbortAnswer.NOT_TAKEN),
         ("", NOTHING_RUNNING_STATUS, b"", "nothing_running", AbortAnswer.NOTHING_RUNNING),
         ("", NOTHING_RUNNING_STATUS, OTHER, "nothing_running", AbortAnswer.UNREACHABLE),
-        ("it ends meanwhile", NOTHING_RUNNING_STATUS, b"", "already_final", None),
-        ("it was resolved", 200, b"", "already_final", None),
-        ("it was released", 200, b"", "not_abortable", None),
-        ("it lost its terminal", 200, b"", "not_abortable", None),
-        ("it was not started", 200, b"", "not_found", None),
+        ("the payment ends during the abort", NOTHING_RUNNING_STATUS, b"", "already_final", None),
+        ("an operator resolved the payment", 200, b"", "already_final", None),
+        ("an operator released the terminal", 200, b"", "not_abortable", None),
+        ("the payment no longer holds its terminal", 200, b"", "not_abortable", None),
+        ("the payment was not started", 200, b"", "not_found", None),
         ("too many calls", 200, b"", "limit_reached", AbortAnswer.TAKEN),
     ],
 )
@@ -128,23 +128,23 @@ async def test_the_till_learns_the_effect_of_its_abort(
     `probe`: the result of a later abort by posd itself, which no limit stops. None: posd sends no abort.
     """
     identity, during = str(uuid4()), list[str]()
-    quotas, calls, sent = Quotas(clock=lambda: 0.0), CallsInFlight(), since in ("", "it ends meanwhile")
+    quotas, calls, sent = Quotas(clock=lambda: 0.0), CallsInFlight(), since in ("", "the payment ends during the abort")
     async with composed(tmp_path) as inside:
         aborts = Aborts(ServiceParts(inside.store, inside.fleet, now, outstanding=calls, quotas=quotas))
         till = inside.till(outstanding=calls)
 
         async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
             during.append(await code_of(till.decide(identity, RELEASED)))
-            if since == "it ends meanwhile":
+            if since == "the payment ends during the abort":
                 await inside.inbox.receive(identity, body(identity, "TERMINAL_CANCELED"), "peer")
             await answering(status, reply)(request, writer)
 
         inside.terminal.abort = answer
-        if since != "it was not started":
+        if since != "the payment was not started":
             await till.start(identity, CHARGE)
-        if since in ("it was resolved", "it was released"):
-            await till.decide(identity, RELEASED if since == "it was released" else RESOLVED)
-        if since == "it lost its terminal":
+        if since in ("an operator resolved the payment", "an operator released the terminal"):
+            await till.decide(identity, RELEASED if since == "an operator released the terminal" else RESOLVED)
+        if since == "the payment no longer holds its terminal":
             await inside.store.write(partial(rows.give_up_leases, client_transaction_id=identity))
         for _ in range(CALLS_OF_TRANSACTION.value if since == "too many calls" else 0):
             quotas.require_calls(identity, "cannot abort")

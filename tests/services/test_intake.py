@@ -310,7 +310,7 @@ async def test_ended_payments_use_no_quota_of_open_payments(
 
 
 @every(("result", "kept"), [(CallbackResult.OTHER_ID, 1), (CallbackResult.EVENT_LIMIT, 0)])
-async def test_the_result_decides_whether_a_body_is_kept(inside: Inside, result: CallbackResult, kept: int) -> None:
+async def test_the_refusal_decides_whether_a_body_is_kept(inside: Inside, result: CallbackResult, kept: int) -> None:
     identity, before = await stored(inside, {}), await inside.store.read(quarantine.count)
     refuse = partial(
         RestartedInbox(inside).callbacks.refuse, identity=identity, refusal=RefusedBody(result, "a reason")
@@ -348,7 +348,7 @@ STATED = {"outcome": replace(ENDED["outcome"], status=Status.APPROVAL)}
         (ENDED | ATTENDED | {"heard": True} | STATED, False),
     ],
 )
-async def test_an_unreadable_callback_is_recorded_if_it_is_news(inside: Inside, payment: Any, recorded: bool) -> None:
+async def test_an_unreadable_callback_with_an_effect_is_recorded(inside: Inside, payment: Any, recorded: bool) -> None:
     identity, inbox = await stored(inside, payment), RestartedInbox(inside)
     result = await inbox.lose(identity, UnreadableCallback(CallbackResult.TOO_LARGE, "too large", "peer"))
     assert (result.word, there(await inside.get(identity)).revision > 0) == ("too_large", recorded)

@@ -178,7 +178,7 @@ async def test_an_alive_file_that_cannot_be_written_blocks_nothing(machine: Mach
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-async def test_a_boot_has_one_id_even_if_the_unit_passes_the_id(
+async def test_a_boot_has_the_same_id_from_the_kernel_and_from_the_unit(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
     """Some services cannot read the kernel's file with the id. The unit passes the id to them in a variable.

@@ -21,7 +21,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
         yield parts
 
 
-async def test_a_full_queue_refuses_jobs_and_says_so(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_refuses_jobs_with_the_reason(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printing_module, "MAX_WAITING", 3)
     inside.terminal.print_start = hung = Held(taking_print)
     calls = [await inside.behind(f"job-{number}") for number in range(3)]

@@ -51,7 +51,7 @@ def test_a_run_finds_a_deliberate_fault_and_names_the_first_failed_check() -> No
     assert "the database has an event twice" in late
 
 
-def test_suspended_output_readers_delay_nothing_and_runs_find_both_deliberate_faults() -> None:
+def test_suspended_output_readers_delay_nothing_and_runs_find_two_deliberate_faults() -> None:
     done = subprocess.run([sys.executable, "-c", STILL], capture_output=True, text=True, check=True, timeout=300)
     sound, *broken = done.stdout.splitlines()
     assert sound.startswith("[] {"), sound

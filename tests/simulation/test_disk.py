@@ -104,7 +104,7 @@ def kill_before(disk: Disk, number: int) -> None:
     disk.on_operation = look
 
 
-def test_no_later_sync_writes_what_a_failed_sync_did_not_write(disk_of: MakeDisk) -> None:
+def test_a_later_sync_does_not_write_the_data_of_a_failed_sync(disk_of: MakeDisk) -> None:
     found = set()
     for seed in range(SEEDS):
         disk = disk_of(seed)

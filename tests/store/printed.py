@@ -28,11 +28,11 @@ STORIES: dict[str, tuple[Entry | str, ...]] = {
     "refused": (Created(Replied(422, b"no paper size")),),
     "unsent": (Created(NotSent("connection refused")),),
     "waited": (Turn(), Created(TAKEN), "COMPLETED"),
-    "left in line": (Interrupted(in_line=True),),
+    "left in the queue": (Interrupted(in_line=True),),
     "interrupted": (Interrupted(in_line=False),),
     "conflict": (Created(TAKEN), "COMPLETED", "FAILED"),
 }
-QUEUED = ("waited", "left in line")
+QUEUED = ("waited", "left in the queue")
 
 
 def webhook(identity: str, status: str) -> bytes:

@@ -158,7 +158,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_backup(database: Path, tm
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("point", ["backup.copied", "backup.checked", "backup.renamed"])
-def test_a_killed_backup_is_complete_or_absent_and_the_next_works(database: Path, tmp_path: Path, point: str) -> None:
+def test_a_killed_backup_is_complete_or_absent_and_can_be_repeated(database: Path, tmp_path: Path, point: str) -> None:
     command = [sys.executable, "-c", SCRIPT, str(database), str(tmp_path / "b.db")]
     killed = subprocess.run(command, env=os.environ | {"POSD_CRASH": point}, check=False)
     assert killed.returncode == -9

@@ -111,10 +111,10 @@ def test_events_from_before_and_after_an_upgrade_are_found(tmp_path: Path) -> No
 
 
 WRONG = {
-    "a block that is not named": "UPDATE transactions SET first_event = NULL",
-    "another block": "UPDATE transactions SET first_event = first_event + 1",
-    "of another payment": f"UPDATE events SET client_transaction_id = '{name(1)}'",
-    "of no payment": f"UPDATE events SET client_transaction_id = '{name(2)}'",
+    "the payment names no block": "UPDATE transactions SET first_event = NULL",
+    "the payment names another block": "UPDATE transactions SET first_event = first_event + 1",
+    "an event names another payment": f"UPDATE events SET client_transaction_id = '{name(1)}'",
+    "an event names no existing payment": f"UPDATE events SET client_transaction_id = '{name(2)}'",
 }
 
 

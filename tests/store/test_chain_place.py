@@ -439,7 +439,7 @@ def test_a_reference_of_two_payments_is_reported(records: Book) -> None:
     assert chains.named(records.db, None, chain.reference("a")) is None
 
 
-def test_the_amount_of_an_original_has_only_the_tips_before_its_reversal(records: Book) -> None:
+def test_the_amount_of_an_original_has_only_the_tips_before_the_operation(records: Book) -> None:
     chain = Chain(records, "a=charge for 9, t=post-tip of a for 1, v=void of a for 9, u=post-tip of a for 2")
     original, void, late = (there(rows.get(records.db, chain.id(name))) for name in "avu")
     assert chains.original_facts(records.db, void, original) == Original(OperationType.CHARGE, Decimal(9), Decimal(1))

@@ -12,11 +12,11 @@ import pytest
 from posd.storage.database_files import watch_folder
 
 CHANGES: dict[str, Callable[[Path], object]] = {
-    "a file comes": lambda folder: (folder / "new").write_bytes(b""),
-    "a file goes": lambda folder: (folder / "file").unlink(),
-    "a file is moved within": lambda folder: (folder / "file").rename(folder / "other"),
+    "a file is created": lambda folder: (folder / "new").write_bytes(b""),
+    "a file is removed": lambda folder: (folder / "file").unlink(),
+    "a file is renamed": lambda folder: (folder / "file").rename(folder / "other"),
     "a file is moved away": lambda folder: (folder / "file").rename(folder.parent / "away"),
-    "a file takes the place of another": lambda folder: (folder / "second").replace(folder / "file"),
+    "a file replaces another file": lambda folder: (folder / "second").replace(folder / "file"),
     "a link is made": lambda folder: (folder / "link").hardlink_to(folder / "file"),
     "the folder is moved": lambda folder: folder.rename(folder.parent / "moved"),
 }

@@ -174,7 +174,7 @@ async def test_an_entry_has_the_number_of_events_before_it(store: Store, begun: 
     assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "the journal counts a payment's own events"
 
 
-async def test_an_entry_for_an_earlier_state_leaves_no_trace(store: Store, begun: Transaction) -> None:
+async def test_an_entry_for_an_earlier_state_is_refused_and_not_stored(store: Store, begun: Transaction) -> None:
     await write_down(store, begun, Interrupted())
     with pytest.raises(StaleState):
         await write_down(store, begun, Attempted(NotSent("refused")))

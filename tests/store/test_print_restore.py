@@ -164,24 +164,24 @@ def test_the_history_of_a_job_is_not_mixed_with_a_payment_of_the_same_id(state: 
 
 
 WRONG = {
-    "final without an end": ("UPDATE print_jobs SET phase = 'final'", "print_job", "final, IN_PROGRESS"),
-    "an end of an open one": ("UPDATE print_jobs SET status = 'COMPLETED'", "print_job", "active, COMPLETED"),
-    "decided and open": ("UPDATE print_jobs SET decided_by = 'poll'", "print_job", "decided by poll"),
-    "not accepted with a state": (
+    "a final job without an end": ("UPDATE print_jobs SET phase = 'final'", "print_job", "final, IN_PROGRESS"),
+    "an open job with an end": ("UPDATE print_jobs SET status = 'COMPLETED'", "print_job", "active, COMPLETED"),
+    "an open job with a decision": ("UPDATE print_jobs SET decided_by = 'poll'", "print_job", "decided by poll"),
+    "an unsent job with a state": (
         "UPDATE print_jobs SET phase = 'final', decided_by = 'unsent'",
         "print_job",
         "final, IN_PROGRESS, decided by unsent",
     ),
-    "not what its record says": (
+    "a state that differs from the record": (
         "UPDATE print_jobs SET status = 'PENDING'",
         "print_job",
         "status is PENDING, and IN_PROGRESS by its record",
     ),
-    "an attention that is none": ("UPDATE print_jobs SET attention = '{'", "unreadable", "print job x"),
-    "an entry that is none": ("UPDATE print_journal SET entry = '{' WHERE seq = 1", "unreadable", "the journal of"),
-    "a webhook that is torn": ("UPDATE print_journal SET body = x'7b' WHERE seq = 1", "unreadable", "the journal of"),
+    "an invalid attention": ("UPDATE print_jobs SET attention = '{'", "unreadable", "print job x"),
+    "an invalid entry": ("UPDATE print_journal SET entry = '{' WHERE seq = 1", "unreadable", "the journal of"),
+    "an incomplete webhook": ("UPDATE print_journal SET body = x'7b' WHERE seq = 1", "unreadable", "the journal of"),
     "no history": ("DELETE FROM changes", "history", "says nothing"),
-    "another history": ("UPDATE changes SET status = 'PENDING'", "history", "the history says active, PENDING"),
+    "a wrong history": ("UPDATE changes SET status = 'PENDING'", "history", "the history says active, PENDING"),
     "no job": ("DELETE FROM print_jobs", "dangling", "print_journal"),
 }
 

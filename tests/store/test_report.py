@@ -377,7 +377,7 @@ def test_the_feed_tells_head_office_the_outcome_and_its_amount(shop: Book, payme
     ("result", "at", "decided"),
     [("approved", 9, 8), ("approved", 8, 8), ("approved", 7, 4), ("approved", 1, 8), ("declined", 7, 6)],
 )
-def test_a_change_keeps_the_outcome_of_its_time_after_corrections(
+def test_after_corrections_an_earlier_change_still_has_its_own_outcome(
     shop: Book, result: str, at: int, decided: int
 ) -> None:
     """If all outcomes are later than the change (the clock was set back), the newest outcome with its result counts."""

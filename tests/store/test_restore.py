@@ -223,7 +223,7 @@ def test_a_payment_during_its_start_is_known_and_not_started_again(state: State)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_terminal_keeps_the_payment_that_holds_it_now(state: State, damaged: bool) -> None:
+def test_a_terminal_keeps_the_payment_that_holds_it_in_the_backup(state: State, damaged: bool) -> None:
     """The backup is of another database.
 
     Both databases have an open payment on one terminal, and a released payment on another.
@@ -311,7 +311,7 @@ def test_a_payment_that_lost_only_its_row_is_derived_from_its_events(state: Stat
     assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
 
 
-def test_a_payment_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
+def test_a_payment_with_only_its_id_left_is_in_doubt(state: State) -> None:
     with filling(state.database) as filled:
         filled.pay(1)
         state.back_up()

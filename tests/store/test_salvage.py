@@ -82,7 +82,7 @@ def test_no_damage_invents_a_record(whole: Path, tmp_path: Path, seed: int) -> N
     [lambda path: path.write_bytes(b""), lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * PAGE * 3)],
     ids=["empty", "gone", "garbage"],
 )
-def test_rows_only_in_the_wal_are_found_without_the_file(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_rows_only_in_the_wal_are_found_without_the_database(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     path = tmp_path / "posd.db"
     filled = Filled(open_database(path))
     fill(filled, 20)
@@ -120,7 +120,7 @@ def test_uncommitted_rows_are_not_taken_over(tmp_path: Path) -> None:
     assert len(after["transactions"]) == 1
 
 
-def test_the_newer_state_counts_if_an_unused_page_still_has_the_older_one(tmp_path: Path) -> None:
+def test_the_newer_state_counts_if_an_unused_page_still_has_the_older_state(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
     with filling(path) as filled:
         for number in range(20):

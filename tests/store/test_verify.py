@@ -49,12 +49,12 @@ FINAL_0 = f"(SELECT final_event FROM transactions WHERE client_transaction_id = 
 
 #: Change -> the kinds of the findings, and the name that each finding contains.
 WRONG = {
-    "an id that was removed and is there": (
+    "an id that is listed as removed but exists": (
         [f"INSERT INTO pruned_transactions VALUES ('{name(0)}', 'SN-0', 'charge', 'approved', '2026-11-20')"],
         {"pruned": 1},
         f"payment {name(0)}",
     ),
-    "an id that is none, and an end that is none": (
+    "an invalid removed id and an unknown result": (
         [
             "INSERT INTO pruned_transactions VALUES ('x', 'SN-0', 'charge', 'approved', '2026-11-20')",
             f"INSERT INTO pruned_transactions VALUES ('{name(77)}', 'SN-0', 'charge', 'well', '2026-11-20')",
@@ -63,66 +63,66 @@ WRONG = {
         {"pruned": 3},
         "payment x",
     ),
-    "an outcome of an open one": (
+    "an outcome of an open payment": (
         ["UPDATE transactions SET phase = 'active' WHERE rowid = 1"],
         {"outcome": 1, "history": 1},
         name(0),
     ),
-    "a final event of another": (
+    "a final event of another payment": (
         [f"UPDATE transactions SET final_event = {FINAL_0} WHERE client_transaction_id = '{name(1)}'"],
         {"final_event": 1},
         f"of {name(0)}",
     ),
-    "a final event that is not there": (
+    "a missing final event": (
         ["UPDATE transactions SET final_event = 999 WHERE rowid = 2"],
         {"final_event": 1},
         "999",
     ),
-    "an event that is not there": (
+    "a missing event": (
         [f"DELETE FROM events WHERE seq = {FINAL_0}"],
         {"evidence": 1, "final_event": 1},
         name(0),
     ),
-    "an event that is another": (
+    "an event with a changed status": (
         [f"UPDATE events SET status = 'DECLINED' WHERE seq = {SECOND}"],
         {"unreadable": 1},
         "event 65",
     ),
-    "an event that is torn": (
+    "an event with an incomplete body": (
         [f"UPDATE events SET body = substr(body, 1, 60) WHERE seq = {SECOND}"],
         {"unreadable": 1},
         "event 65",
     ),
-    "a lease of nothing": (["INSERT INTO leases VALUES ('SN-9', 'x')"], {"dangling": 1}, "leases"),
+    "a lease without a payment": (["INSERT INTO leases VALUES ('SN-9', 'x')"], {"dangling": 1}, "leases"),
     "a lease of another terminal": (
         [f"UPDATE leases SET terminal = 'SN-9' WHERE client_transaction_id = '{name(3)}'"],
         {"lease": 1},
         terminal(3),
     ),
     "no history": ([f"DELETE FROM changes WHERE id = '{name(0)}'"], {"history": 1}, "says nothing"),
-    "another history": (
+    "a wrong history": (
         ["UPDATE changes SET result = 'declined' WHERE result = 'approved'"],
         {"history": 3},
         "declined",
     ),
-    "a trail that is none": (["UPDATE transactions SET trail = '{' WHERE rowid = 1"], {"unreadable": 1}, name(0)),
+    "an invalid trail": (["UPDATE transactions SET trail = '{' WHERE rowid = 1"], {"unreadable": 1}, name(0)),
     "an amount that is not text": (
         ["UPDATE transactions SET amount = x'ff' WHERE rowid = 1"],
         {"unreadable": 1},
         name(0),
     ),
-    "text that is none": (
+    "text with invalid bytes": (
         ["UPDATE transactions SET trail = cast(x'ff' AS TEXT) WHERE rowid = 1"],
         {"unreadable": 1},
         name(0),
     ),
-    "an id that is none": (
+    "an invalid id": (
         ["UPDATE transactions SET client_transaction_id = 'x' WHERE rowid = 4"],
         {"unreadable": 1, "history": 1, "dangling": 4},
         "payment x",
     ),
-    "an entry that is none": (["UPDATE journal SET entry = '{}' WHERE seq = 1"], {"unreadable": 1}, "journal entry 1"),
-    "an event of no payment": (
+    "an invalid entry": (["UPDATE journal SET entry = '{}' WHERE seq = 1"], {"unreadable": 1}, "journal entry 1"),
+    "an event without a payment": (
         [f"UPDATE events SET client_transaction_id = 'x' WHERE seq = {FOURTEENTH}"],
         {"dangling": 1, "unreadable": 1},
         "events",

@@ -174,7 +174,7 @@ async def test_a_removed_file_is_created_again(path: Path) -> None:
     file.close(witness.seq_line(0))
 
 
-async def test_the_file_is_synced_some_time_after_a_line_and_not_after_each(path: Path) -> None:
+async def test_a_new_line_causes_a_sync_after_a_pause(path: Path) -> None:
     file = WitnessFile(path, most_bytes=-1, sync_seconds=0.01)
     await file.open()
     written = asyncio.Event()
@@ -222,7 +222,7 @@ async def test_no_number_of_the_feed_is_skipped(store: Store, tmp_path: Path) ->
     assert len(found) >= 12
 
 
-async def test_a_new_database_identity_begins_at_its_stated_number(store: Store) -> None:
+async def test_a_new_database_identity_begins_with_the_given_change_number(store: Store) -> None:
     first = await store.read(changes.present_identity)
     assert first.first_seq == 1
     await store.write(lambda unit: changes.record(unit, CHANGE))

@@ -450,7 +450,7 @@ async def test_the_wal_is_checkpointed_in_a_pause(monkeypatch: pytest.MonkeyPatc
     await store.close()
 
 
-async def test_without_a_pause_the_wal_is_checkpointed_after_twice_as_many_functions(
+async def test_without_a_pause_the_wal_is_checkpointed_after_twice_the_usual_number_of_functions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pause(monkeypatch, 3600, 3)

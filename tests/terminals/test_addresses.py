@@ -22,18 +22,18 @@ CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
     "link-local, IPv4 chosen": (["169.254.1.1", "fe80::1%eth0"], ("169.254.9.9",), ("169.254.1.1",)),
     "link-local, IPv6 chosen": (["169.254.1.1", "fe80::1%eth0"], ("fe80::9%eth0",), ("[fe80::1%25eth0]",)),
     "link-local without scope": (["fe80::1"], ("fe80::9%eth0",), ()),
-    "no device's": (["0.0.0.0", "::", "255.255.255.255", "240.0.0.1", "224.0.0.1", "ff02::fb"], (), ()),
-    "IPv4 in IPv6's clothes": (["::ffff:192.0.2.7", "::192.0.2.7"], (), ()),
+    "addresses of no device": (["0.0.0.0", "::", "255.255.255.255", "240.0.0.1", "224.0.0.1", "ff02::fb"], (), ()),
+    "IPv4 written as IPv6": (["::ffff:192.0.2.7", "::192.0.2.7"], (), ()),
     "public": (["8.8.8.8", "2a00:1450::7", "64:ff9b::808:808", "2002:808:808::7", "2001::7"], (), ()),
-    "public, beside its own": (["8.8.8.8", "10.0.0.7", "2a00:1450::7", "fd00::7"], (), ("10.0.0.7", "[fd00::7]")),
+    "public and private": (["8.8.8.8", "10.0.0.7", "2a00:1450::7", "fd00::7"], (), ("10.0.0.7", "[fd00::7]")),
     "shared address space": (["100.64.0.7"], (), ("100.64.0.7",)),
-    "no address at all": (["", "here", "192.0.2.7:80", "192.0.2.0/24"], (), ()),
+    "texts that are not addresses": (["", "here", "192.0.2.7:80", "192.0.2.0/24"], (), ()),
     "none": ([], (), ()),
 }
 
 
 @every("case", CASES, ids=str)
-def test_an_announcement_gives_its_candidates(case: str) -> None:
+def test_an_announcement_has_only_usable_addresses_as_candidates(case: str) -> None:
     announced, chosen, expected = CASES[case]
     assert candidates(announced, chosen) == expected
 

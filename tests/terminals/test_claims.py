@@ -192,7 +192,7 @@ def test_a_stale_announcement_is_removed_only_if_its_address_cannot_be_reached()
 
 
 @every("order", list(permutations(range(MAX_CLAIMS))), ids=str)
-def test_few_of_many_announcements_are_kept_but_always_the_right_announcement(order: tuple[int, ...]) -> None:
+def test_of_many_announcements_the_used_and_the_newest_announcement_are_kept(order: tuple[int, ...]) -> None:
     urls = [f"https://192.0.2.{number + 1}:6869" for number in range(MAX_CLAIMS)]
     made = claims(*(announced(f"n{number}", urls[number]) for number in order))
     judge(made, urls[0], ANSWERS)

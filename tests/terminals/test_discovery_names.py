@@ -115,8 +115,8 @@ def pointer(name: str) -> DNSPointer:
 REFUSED = {
     "CR LF at the end of the instance": f"Desk\r\n.{TYPE}",
     "CR LF at the end of the name": f"Desk.{TYPE}\r\n.",
-    "not of the type": "Desk._other._tcp.local.",
-    "nothing": "local.",
+    "a name of another service type": "Desk._other._tcp.local.",
+    "a name without a service": "local.",
 }
 
 

@@ -72,23 +72,23 @@ def answering(*pieces: bytes) -> Raw:
 ANSWERS = {
     "with a length": (OK + b"Content-Length: 2\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
     "until the connection ends": (OK + b"\r\n{}", HttpAnswer(200, None, b"{}")),
-    "of HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
+    "from HTTP/1.0": (b"HTTP/1.0 200 OK\r\n\r\n{}", HttpAnswer(200, None, b"{}")),
     "in chunks": (CHUNKED + b"1;x=y\r\n{\r\n1\r\n}\r\n0\r\nx-sum: 1\r\ndate: no\r\n\r\n", HttpAnswer(200, None, b"{}")),
     "without a reason": (b"HTTP/1.1 500\r\ncontent-length: 0\r\n\r\n", HttpAnswer(500, None, b"")),
     "without content": (b"HTTP/1.1 204 No Content\r\n\r\n", HttpAnswer(204, None, b"")),
-    "that leads elsewhere": (
+    "with a redirect": (
         b"HTTP/1.1 302 Found\r\nlocation: /other\r\ncontent-length: 0\r\n\r\n",
         HttpAnswer(302, None, b""),
     ),
-    "with its time": (OK + b"dAtE:  now \r\ncontent-length: 2\r\n\r\n{}", HttpAnswer(200, "now", b"{}")),
-    "after interim ones": (
+    "with a date": (OK + b"dAtE:  now \r\ncontent-length: 2\r\n\r\n{}", HttpAnswer(200, "now", b"{}")),
+    "after interim responses": (
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\ndate: no\r\ncontent-length: 7\r\n\r\n"
         + OK
         + b"content-length: 2\r\n\r\n{}",
         HttpAnswer(200, None, b"{}"),
     ),
-    "with more behind it": (OK + b"content-length: 2\r\n\r\n{}HTTP/1.1 500 X\r\n\r\n", HttpAnswer(200, None, b"{}")),
-    "with more behind it, and an end": (
+    "with further bytes": (OK + b"content-length: 2\r\n\r\n{}HTTP/1.1 500 X\r\n\r\n", HttpAnswer(200, None, b"{}")),
+    "with further bytes and connection close": (
         OK + b"connection: close\r\ncontent-length: 2\r\n\r\n{}\r\n\r\nx",
         HttpAnswer(200, None, b"{}"),
     ),
@@ -124,20 +124,20 @@ NONE = {
     "another protocol without a name": b"HTTP/1.1 101 Switching\r\n\r\n",
     "two lengths": OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}",
     "length and chunks": OK + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-    "a packed body": OK + b"transfer-encoding: gzip\r\n\r\n{}",
-    "packed chunks": OK + b"transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a compressed body": OK + b"transfer-encoding: gzip\r\n\r\n{}",
+    "compressed chunks": OK + b"transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     "a folded header": OK + b"x: a\r\n b\r\ncontent-length: 0\r\n\r\n",
-    "no chunk": CHUNKED + b"x\r\n",
-    "too many interim ones": b"HTTP/1.1 100 Continue\r\n\r\n" * (MAX_INTERIM + 1),
+    "an invalid chunk": CHUNKED + b"x\r\n",
+    "too many interim responses": b"HTTP/1.1 100 Continue\r\n\r\n" * (MAX_INTERIM + 1),
     "too many headers": OK + b"x: y\r\n" * (MAX_HEADERS + 1) + b"\r\n",
     "a header that is too long": OK + b"x: " + b"y" * MAX_HEAD_BYTES + b"\r\n",
     "headers that are too long": OK + (b"x: " + b"y" * 1024 + b"\r\n") * (MAX_HEAD_BYTES // 1024),
-    "a header without end": OK + b"x: " + b"y" * (MAX_HEAD_BYTES + 1),
-    "space without end": OK + b"x: " + b" " * (MAX_HEAD_BYTES + 1),
-    "empty lines without end": b"\r\n" * MAX_HEAD_BYTES,
-    "a chunk's extension without end": CHUNKED + b"1;" + b"x" * (2 * MAX_FRAMING_BYTES),
-    "too many headers behind the body": CHUNKED + b"0\r\n" + b"x: y\r\n" * (MAX_HEADERS + 1),
-    "a header behind the body without end": CHUNKED + b"0\r\nx: " + b"y" * (2 * MAX_FRAMING_BYTES),
+    "an endless header": OK + b"x: " + b"y" * (MAX_HEAD_BYTES + 1),
+    "endless spaces": OK + b"x: " + b" " * (MAX_HEAD_BYTES + 1),
+    "endless empty lines": b"\r\n" * MAX_HEAD_BYTES,
+    "an endless extension of a chunk": CHUNKED + b"1;" + b"x" * (2 * MAX_FRAMING_BYTES),
+    "too many trailers": CHUNKED + b"0\r\n" + b"x: y\r\n" * (MAX_HEADERS + 1),
+    "an endless trailer": CHUNKED + b"0\r\nx: " + b"y" * (2 * MAX_FRAMING_BYTES),
 }
 
 
@@ -233,7 +233,7 @@ async def test_a_response_over_the_network_is_read_correctly(terminal: ScriptedT
 
 
 async def test_a_response_that_arrives_byte_by_byte_is_read(terminal: ScriptedTerminal) -> None:
-    raw = ANSWERS["after interim ones"][0]
+    raw = ANSWERS["after interim responses"][0]
     terminal.instead = answering(*(raw[at : at + 1] for at in range(len(raw))))
     assert await device(terminal).call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
 

@@ -381,7 +381,7 @@ async def test_nothing_is_sent_to_another_terminal_that_is_announced_at_a_config
         await paid(posd, right, serial)
 
 
-async def test_the_terminals_announcement_or_the_end_of_the_other_one_ends_a_conflict(
+async def test_a_conflict_ends_if_the_terminal_is_announced_again_or_the_other_device_withdraws(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     """The conflict ends when the other announcement is withdrawn.

@@ -86,9 +86,9 @@ SELECTIONS: dict[str, tuple[tuple[Interface, ...], tuple[str, ...], list[tuple[s
     "chosen both": ((LO, WIRE), ("192.0.2.9", "2001:db8::1"), [("eth0", "192.0.2.9"), ("eth0", 2)], ()),
     "chosen link-local": ((WIRE, SIX), ("fe80::1%eth2",), [("eth2", 5)], ()),
     "chosen link-local without scope": ((WIRE, SIX), ("fe80::1",), [("eth0", 2), ("eth2", 5)], ()),
-    "chosen, not there yet": ((LO, BARE), ("192.0.2.1",), [], ("192.0.2.1",)),
+    "chosen, not present yet": ((LO, BARE), ("192.0.2.1",), [], ("192.0.2.1",)),
     "chosen, without a carrier": ((LO, DOWN), ("203.0.113.1",), [], ("203.0.113.1",)),
-    "chosen, one of them there": (
+    "two chosen, one present": (
         (LO, AIR),
         ("192.0.2.1", "198.51.100.1"),
         [("wlan0", "198.51.100.1")],

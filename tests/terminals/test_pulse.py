@@ -24,7 +24,7 @@ def test_without_a_reason_a_terminal_is_probed_rarely_or_never() -> None:
 
 
 @pytest.mark.parametrize("last", [100.0, 101.0, 119.999, 1234.5])
-def test_routine_probes_share_a_time_before_their_pause_ends(last: float) -> None:
+def test_routine_probes_are_made_together_before_their_pauses_end(last: float) -> None:
     at = ProbeState(last, QUIET).due(busy=False)
     assert at is not None
     assert at % TOGETHER_SECONDS == 0

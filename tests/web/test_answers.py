@@ -106,10 +106,10 @@ def test_a_body_that_is_too_long_is_not_sent() -> None:
 
 #: Invalid statuses and headers.
 FAULTS: dict[str, tuple[int, list[tuple[bytes, bytes]]]] = {
-    "two headers in a value": (200, [(b"x", b"y\r\nset-cookie: z")]),
+    "a second header in a value": (200, [(b"x", b"y\r\nset-cookie: z")]),
     "a line feed": (200, [(b"x", b"y\nz: a")]),
-    "two headers in a name": (200, [(b"x: y\r\nz", b"a")]),
-    "a length that is none": (200, [(LENGTH, b"many")]),
+    "a second header in a name": (200, [(b"x: y\r\nz", b"a")]),
+    "an invalid length": (200, [(LENGTH, b"many")]),
     "an unknown status": (299, []),
 }
 

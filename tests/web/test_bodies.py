@@ -139,7 +139,7 @@ def test_a_small_body_always_has_room_and_a_large_body_returns_its_room() -> Non
         another(webhooks.SMALL_BYTES + 100)
 
 
-def test_small_bodies_are_free_only_up_to_a_number_for_each_subject() -> None:
+def test_each_subject_has_a_limited_number_of_small_bodies_outside_the_budget() -> None:
     room = webhooks.BodyBudget(100, 50)
     with ExitStack() as stack:
         for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):

@@ -444,10 +444,10 @@ async def test_a_request_is_processed_even_if_its_client_has_left(house: House, 
 
 #: Faulty app -> its path, the client's response, and whether it is logged.
 WRONG: dict[str, tuple[str, bytes, bool]] = {
-    "no answer": ("/nothing", b"HTTP/1.1 500 Internal Server Error\r\n", False),
+    "no response": ("/nothing", b"HTTP/1.1 500 Internal Server Error\r\n", False),
     "an exception": ("/fail", b"HTTP/1.1 500 Internal Server Error\r\n", True),
     "a body before the head": ("/backwards", b"HTTP/1.1 500 Internal Server Error\r\n", True),
-    "two heads in one": ("/two-heads", b"HTTP/1.1 500 Internal Server Error\r\n", True),
+    "two heads": ("/two-heads", b"HTTP/1.1 500 Internal Server Error\r\n", True),
     "an exception in a stream": ("/fail-in-the-middle", b"4\r\ntext\r\n", True),
     "an exception in a body": ("/fail-in-a-body", b"\r\n\r\ntext", True),
     "half a body": ("/end-in-a-body", b"\r\n\r\ntext", False),
@@ -606,7 +606,7 @@ ENDS: dict[str, bytes] = {
     "half a head": head("/")[:-5],
     "a request": request("/"),
     "half a body": request("/", b"abc")[:-1],
-    "what is not a request": b"nonsense\r\n\r\n",
+    "an invalid request": b"nonsense\r\n\r\n",
     "requests": request("/") * 3,
     "an upgrade": head("/", "connection: upgrade", "upgrade: h2c"),
     "a stream": request("/stream"),

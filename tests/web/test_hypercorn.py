@@ -34,7 +34,7 @@ def made() -> ListenerContext:
     return ListenerContext(nothing, policy, RejectedTraffic(), wall)
 
 
-async def test_the_end_of_idle_connections_marks_the_context_as_stopping() -> None:
+async def test_when_idle_connections_are_ended_hypercorns_context_is_marked_as_terminated() -> None:
     context = made()
     assert isinstance(context, WorkerContext)
     assert not context.terminated.is_set()

@@ -95,7 +95,7 @@ async def test_the_abort_key_asks_first_and_ends_the_payment(shop: Counter) -> N
         assert aborts(shop, payment)
 
 
-async def test_an_abort_applies_to_the_payment_in_the_question(shop: Counter) -> None:
+async def test_an_abort_applies_to_the_payment_that_the_question_named(shop: Counter) -> None:
     """Another payment becomes the most urgent during the question."""
     first = shop.charge(25, scenario="wait-for-abort")
     async with seen(shop.socket) as view:
@@ -270,7 +270,7 @@ def test_a_blocked_screen_does_not_block_the_view(shop: Counter) -> None:
         assert view.process.wait(PATIENCE) == 0
 
 
-def test_the_view_has_no_colour_with_no_color_and_is_ascii_without_utf_8(shop: Counter) -> None:
+def test_the_variable_no_color_removes_colours_and_without_utf_8_the_view_is_ascii(shop: Counter) -> None:
     with on_terminal(shop.socket, "watch", PYTHONIOENCODING="ascii", NO_COLOR="1") as view:
         view.writes("TERMINALS")
         before = view.raw

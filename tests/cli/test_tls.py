@@ -49,7 +49,7 @@ def status(config: Path) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 @needs(root=True)
-def test_a_user_without_access_to_the_state_directory_is_told_so() -> None:
+def test_a_user_without_access_to_the_state_directory_is_told_this() -> None:
     """Only posd's user may enter the directory. A user without sudo gets this error first."""
     commands = ("init", "status", "renew", "ca")
     with TemporaryDirectory(prefix="posd-") as directory:

@@ -155,7 +155,7 @@ def test_a_wait_continues_over_temporary_faults(tmp_path: Path, trouble: Answer)
         (Answer(404, b"nothing here", "text/plain"), ForeignAnswer),
         (Answer(200, b'{"phase":"final"}'), ForeignAnswer),
     ],
-    ids=["not found", "unknown", "foreign", "foreign 404", "no such document"],
+    ids=["not found", "unknown", "foreign", "foreign 404", "incomplete document"],
 )
 def test_a_wait_ends_at_a_permanent_fault(tmp_path: Path, refusal: Answer, kind: type[Exception]) -> None:
     with pytest.raises(kind):
@@ -325,7 +325,7 @@ def check(stub: Stub, seen: list[Change | State | Outcome]) -> None:
         (sse((1, "X", '{"seq":1}')), ForeignAnswer),
         (sse((None, "state", '{"phase":"active"}')), ForeignAnswer),
     ],
-    ids=["problem", "foreign", "no stream", "no json", "no event", "no state"],
+    ids=["problem", "foreign", "no stream", "invalid JSON", "incomplete event", "incomplete state"],
 )
 def test_a_response_that_is_not_a_stream_is_reported(tmp_path: Path, reply: Answer, kind: type[Exception]) -> None:
     with pytest.raises(kind):

@@ -20,7 +20,7 @@ def test_an_invalid_key_is_reported_and_gets_its_default(tmp_path: Path) -> None
     assert raised.value.problems == problems
 
 
-@pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
+@pytest.mark.parametrize("text", ["[webhooks", None], ids=["invalid TOML", "missing file"])
 def test_an_unreadable_file_gives_no_configuration(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "config.toml"
     if text is not None:

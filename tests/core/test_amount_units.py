@@ -113,7 +113,7 @@ def test_a_complete_amount_object_is_converted() -> None:
         ("1.5", "whole", 2, "no digits after the point: amount_unit"),
     ],
 )
-def test_digits_beyond_the_currency_and_the_unit_are_refused(
+def test_an_amount_with_more_digits_than_the_currency_or_the_unit_has_is_refused(
     amount: str, unit: AmountUnit, decimals: int, words: str | None
 ) -> None:
     text, _ = read_amount({"subtotal_iva0": amount}, NOTHING_MORE)

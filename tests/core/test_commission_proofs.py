@@ -55,7 +55,7 @@ def seen_of_search() -> Iterator[tuple[WalkProofs, bool]]:
         yield WalkProofs(payments, unknown), found and not denied and none
 
 
-def test_a_hit_and_an_empty_list_prove_the_search_unless_it_missed_a_payment() -> None:
+def test_a_hit_and_an_empty_list_prove_the_search_unless_a_search_missed_a_payment() -> None:
     """A payment that was canceled before it reached the acquirer may be in no index.
 
     A search that misses such a payment is not a failure.

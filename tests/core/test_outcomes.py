@@ -201,7 +201,7 @@ def test_the_outcome_of_an_unsent_request_has_the_reason() -> None:
     assert outcome.failure_reason == Failure("posd", "unsent", "the request was never sent: connection refused")
 
 
-def test_outcome_unread_is_raised_only_while_the_approval_counts() -> None:
+def test_the_attention_outcome_unread_is_raised_only_while_the_approval_counts() -> None:
     by_ana = unread(resolved(starting(), Result.APPROVED, "Ana", "slip", None, NOW), NOW)
     assert codes(after(event(R1), start=by_ana)) == {"outcome_unread"}
     assert codes(after(event(DECLINED), start=by_ana)) == {"outcome_corrected"}

@@ -109,7 +109,7 @@ async def test_an_unsent_job_is_final(printer: Printer) -> None:
         (b'{"document": {"x": "' + b"y" * MAX_DOCUMENT_BYTES + b'"}}', 422, "invalid_request", ["/document"]),
         (b'{"document": {"x": "' + b"y" * 300_000 + b'"}}', 413, "payload_too_large", None),
     ],
-    ids=["half", "faults", "terminal", "reprint", "document", "body"],
+    ids=["cut off", "faults", "terminal", "reprint", "document", "body"],
 )
 async def test_a_refused_call_records_nothing(
     printer: Printer, content: bytes, status: int, code: str, paths: list[str] | None

@@ -78,7 +78,7 @@ async def test_an_unknown_job_is_rebuilt_from_its_webhook(printer: Printer) -> N
 @pytest.mark.parametrize(
     "content",
     [b"", b"paper jam", b"[]", b"{}", b'{"printJobId": "x"}', b'{"printJobId":"x","status":["COMPLETED"]}'],
-    ids=["empty", "text", "list", "object", "half", "kinds"],
+    ids=["empty", "text", "list", "object", "without a status", "a list as status"],
 )
 async def test_an_invalid_webhook_is_quarantined_and_the_job_polled_at_once(printer: Printer, content: bytes) -> None:
     job = printer.job()

@@ -257,7 +257,7 @@ def found(tokens: set[str], answers: Mapping[str, bytes | str]) -> list[str]:
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("forms", [("slashes", "the token alone"), tuple(ECHOES)], ids=["two", "all"])
+@pytest.mark.parametrize("forms", [("slashes", "the token alone"), tuple(ECHOES)], ids=["two forms", "all forms"])
 async def test_no_output_of_posd_has_a_token(home: Path, terminal: ScriptedTerminal, forms: Sequence[str]) -> None:
     extra = f'{terminal.toml}[logging]\nlevel = "debug"\n'
     async with simulated(home, {SIMULATED: ""}, extra) as (posd, _):

@@ -48,7 +48,7 @@ def test_a_window_that_omitted_no_line_needs_no_report() -> None:
     assert windows.next_end() is None
 
 
-def test_a_flood_of_keys_shares_one_entry_and_the_table_stays_small() -> None:
+def test_in_a_full_table_further_keys_share_one_entry() -> None:
     windows = LineCounter()
     passed = sum(windows.admit(("a", "info", number), LIMIT, 0) for number in range(10 * MAX_KEYS))
     assert passed == MAX_KEYS + LIMIT.lines
@@ -64,7 +64,7 @@ def test_a_full_table_is_not_searched_for_each_line() -> None:
     assert list(windows._windows) == [("a", "info"), ("a", "info", "fifth")]
 
 
-def test_omitted_lines_that_have_a_field_kind_are_reported_too() -> None:
+def test_omitted_lines_with_a_field_named_kind_are_reported_too() -> None:
     """The line of the report also has a field `kind`."""
     floods = output.FloodFilter()
     line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}

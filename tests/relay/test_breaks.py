@@ -278,7 +278,7 @@ UNUSABLE: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     "another scheme": ({"relay": {"servers": ["http://127.0.0.1:1"]}}, "tls:// or nats://"),
     "a missing file": ({"relay": {"credentials_file": "/nowhere"}}, "No such file or directory: '/nowhere'"),
     "a file without credentials": ({"relay": {"credentials_file": "config.toml"}}, "is not a file of NATS credentials"),
-    "no certificate": ({"relay": {"certificate": "config.toml", "private_key": "config.toml"}}, "cannot be used"),
+    "no PEM certificate": ({"relay": {"certificate": "config.toml", "private_key": "config.toml"}}, "cannot be used"),
     "a certificate without a key": ({"relay": {"certificate": "config.toml"}}, "goes together with private_key"),
     "a user without a password": ({"relay": {"user": "a"}}, "goes together with password_file"),
     "two logins": ({"relay": {"credentials_file": "a", "user": "a", "password_file": "b"}}, "second way to log in"),

@@ -645,9 +645,9 @@ FOUND_BY_SEARCH: dict[str, tuple[tuple[Step, ...], str, str, str, bool, bool]] =
         False,
         False,
     ),
-    "another merchant, then ours": ((finds(FOREIGN, {}),), "found", "approved", "", True, True),
+    "another merchant, then the payment": ((finds(FOREIGN, {}),), "found", "approved", "", True, True),
     "unreadable": ((finds(UNREADABLE),), "no_answer", "", "in_doubt quarantined_event", False, False),
-    "unreadable, then ours": ((finds(UNREADABLE, {}),), "found", "approved", "quarantined_event", True, True),
+    "unreadable, then the payment": ((finds(UNREADABLE, {}),), "found", "approved", "quarantined_event", True, True),
     "list instead of a page": ((reload(HERE, PAGED), finds({})), "no_answer", "", "in_doubt", False, False),
     "unlikely": (
         (finds({"occurred_at": "2001-01-01T00:00:00.000Z"}),),
@@ -657,9 +657,9 @@ FOUND_BY_SEARCH: dict[str, tuple[tuple[Step, ...], str, str, str, bool, bool]] =
         True,
         True,
     ),
-    "state, too much": ((Plan.full, finds(STATE)), "no_answer", "", "in_doubt", False, False),
-    "end, too much": ((Plan.full, finds({})), "found", "approved", "", True, True),
-    "end again, too much": ((finds({}), Plan.full, finds({})), "no_answer", "approved", "", False, True),
+    "state, quota used up": ((Plan.full, finds(STATE)), "no_answer", "", "in_doubt", False, False),
+    "end, quota used up": ((Plan.full, finds({})), "found", "approved", "", True, True),
+    "end again, quota used up": ((finds({}), Plan.full, finds({})), "no_answer", "approved", "", False, True),
 }
 
 

@@ -159,7 +159,7 @@ async def test_a_search_with_a_new_result_is_stored(store: Store, begun: Transac
     assert (second.status, second.revision, len(await entries(store))) == (CARD, 2, 2)
 
 
-async def test_an_entry_has_the_number_of_events_before_it(store: Store, begun: Transaction) -> None:
+async def test_an_entry_states_how_many_events_came_before(store: Store, begun: Transaction) -> None:
     transaction = await write_down(store, begun, Attempted(ReplyLost("reset")))
     transaction = await deliver(store, transaction, content(ACK))
     transaction = await write_down(store, transaction, AbortRequested(probe=False))

@@ -248,13 +248,13 @@ async def run(house: House) -> AsyncIterator[House]:
     assert not house.faults
 
 
-@pytest.fixture(params=[True, False], ids=["in turn", "beside"])
+@pytest.fixture(params=[True, False], ids=["in turn", "in parallel"])
 async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     async for house in run(House(in_turn=request.param)):
         yield house
 
 
-@pytest.fixture(params=[True, False], ids=["in turn", "beside"])
+@pytest.fixture(params=[True, False], ids=["in turn", "in parallel"])
 async def hasty(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     """Yield a house that ends idle connections after a short time."""
     async for house in run(House(in_turn=request.param, keep_alive_seconds=SHORT)):
@@ -337,8 +337,8 @@ async def test_an_app_gets_a_request_whose_client_has_already_gone(house: House,
     await house.hears(("/", None))
 
 
-@pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["no chunk", "too long a chunk"])
-@pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
+@pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["an invalid chunk", "too long a chunk"])
+@pytest.mark.parametrize("apart", [True, False], ids=["in two pieces", "at once"])
 async def test_a_broken_body_is_refused_and_reported(house: House, client: Client, broken: bytes, apart: bool) -> None:
     client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
     if apart:

@@ -384,7 +384,7 @@ def test_each_line_fits_the_screen_and_is_safe_to_write(shop: Shop, columns: int
             assert_lines(text)
 
 
-@pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["there", "away"])
+@pytest.mark.parametrize("away", [None, Away("word " * 99 + "end", NOW, NOW)], ids=["posd runs", "posd is away"])
 def test_the_table_has_all_faults_of_posd_and_their_cures(away: Away | None) -> None:
     state = WatchState(replace(BUSY, health=FAILING), away)
     words = " ".join(" ".join(drawn(state, 40)).split())

@@ -35,7 +35,7 @@ unnamed = partial(said, "unnamed")
 
 def currency_of(report: ReportView, row: Row) -> str:
     """Return the currency of a total. An unknown currency is named only beside other currencies."""
-    return str(row["currency"] or (unnamed() if report.several else ""))
+    return str(row["currency"] or (said("unnamed_currency") if report.several else ""))
 
 
 def _payments(count: int) -> dict[str, str]:

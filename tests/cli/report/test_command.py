@@ -118,12 +118,12 @@ def test_uncertain_sums_and_an_untrusted_clock_are_shown_with_the_total() -> Non
             assert "until 2026-11-20 08:00, and again from 2026-11-20 09:00 on." in " ".join(done.stderr.split())
 
 
-@every(("currency", "name"), [("EUR", "EUR"), (None, "not named")])
-def test_each_currency_has_its_totals_even_an_unknown_one(currency: str | None, name: str) -> None:
+@every(("currency", "name", "said"), [("EUR", "EUR", "EUR"), (None, "not named", "(currency not named)")])
+def test_each_currency_has_its_totals_even_an_unknown_one(currency: str | None, name: str, said: str) -> None:
     fill = put({"authorized": Decimal(7), "currency": currency}, {"authorized": Decimal(10)})
-    rows = (f"SN-0001\t{name}\t1\t7.00\t-\t-\t7.00\n", f"Total: 7.00 {name}\n", "Total: 10.00 USD\n")
+    rows = (f"SN-0001\t{name}\t1\t7.00\t-\t-\t7.00\n", f"Total: 7.00 {said}\n", "Total: 10.00 USD\n")
     report(fill=fill).ends(0, *rows, lacks=["17.00"])
-    sums = (f"<b>7.00</b><span>total {name}", "<b>10.00</b><span>total USD")
+    sums = (f"<b>7.00</b><span>total {said}", "<b>10.00</b><span>total USD")
     report("--html", "-", fill=fill).ends(0, *sums, lacks=["17.00"])
     for expected, code in (("17", 2), ("10 USD", 0)):  # an expected total needs a currency
         report("--expect", expected, fill=fill).ends(code)

@@ -181,7 +181,7 @@ class ServedCertificate(msgspec.Struct, eq=False):
         if self.new_ca_from is not None:
             left = (self.new_ca_from - now).days
             state = "degraded" if left < NEW_CA_DAYS else state
-            words.append(f"a new CA will sign in {left} days: terminals without it will then refuse the certificate")
+            words.append(f"in {left} days a new CA will sign: terminals without it will then refuse the certificate")
             put = RemedyStep("put it on every terminal", "posd tls ca > ca.crt")
             todo = todo or (put, RemedyStep("then", "posd tls renew --end-old-ca"))
             reason = reason or "new_ca"

@@ -131,8 +131,8 @@ class StartRequest(msgspec.Struct, frozen=True):
         WireFormat(bool | None),
         Meta(
             description="`true` allows a further payment of a `sale` that has an approved or open one: check an open "
-            "one first. It also allows a further operation on an original that has an approved one of that type, but "
-            "not after an approved void, or while another operation is open. A repeated call does not need it"
+            "one first. It also allows a further capture, tip or refund of an original, and a re-auth after a capture. "
+            "It allows none after an approved void, or while an operation is open. A repeated call does not need it"
         ),
     ] = False
     repeat: Annotated[

@@ -50,7 +50,7 @@ def _decimal(text: str) -> Decimal:
 
 def _check_span(name: str, span: Span) -> None:
     shortest, longest = span if isinstance(span, tuple) else (span, span)
-    _check(0 <= shortest <= longest < float("inf"), f"{name} must be seconds, or the shortest and the longest")
+    _check(0 <= shortest <= longest < float("inf"), f"{name} must be seconds: one number, or [least, most]")
 
 
 def _check(condition: bool, message: str) -> None:

@@ -32,7 +32,7 @@ PERSON_SECONDS = 0.2
 MAX_PERSON_SECONDS = 3.0
 #: Maximum time that the till waits for the card before an abort, in seconds.
 CARD_SECONDS = 2.0
-#: Number of calls with `sale_conflict` and an open payment after which a till gives up its own payment.
+#: A till gives up its payment after so many refusals `sale_conflict` because of an open payment.
 CONFLICTS = 5
 #: Maximum duration of one payment, in seconds. An operator resolves an open payment much earlier.
 STUCK_SECONDS = 150.0

@@ -68,7 +68,7 @@ async def test_a_cancelled_search_leaves_its_turn_to_the_next() -> None:
         await some_turns(5)
         waiting.cancel()
         await some_turns(5)
-    given.cancel()  # the end of the block gave the turn to this task, which has not run since
+    given.cancel()  # `given` got the turn at the end of the block, but has not run yet
     await some_turns(5)
     assert line.had == ["c"]
     await line.end("c")

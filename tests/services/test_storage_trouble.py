@@ -289,7 +289,7 @@ async def test_a_stop_records_the_state_of_a_start_whose_till_has_disconnected(i
     assert stopped.phase is Phase.IN_DOUBT
 
 
-async def test_a_callback_before_the_intent_is_recorded_prevents_the_start(inside: Inside) -> None:
+async def test_a_callback_recorded_before_the_intent_prevents_the_start(inside: Inside) -> None:
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))

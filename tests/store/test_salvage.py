@@ -70,7 +70,7 @@ def test_no_damage_invents_a_record(whole: Path, tmp_path: Path, seed: int) -> N
     path.write_bytes(content[: random.choice((len(content), len(content) // 2))])
     found, after = salvaged(path)
     known = {name(number) for number in range(40)}
-    # The salvage cannot detect a changed byte in a text. The code that takes over the row checks the content.
+    # The salvage cannot detect a changed byte in a text. The merge checks the content of each row.
     assert len(found.ids - known) <= 3
     assert {row[0] for row in after["transactions"]} <= found.ids
     assert len(after["events"]) <= len(before["events"])

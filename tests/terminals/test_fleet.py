@@ -149,7 +149,7 @@ async def test_a_failed_address_is_probed_again_if_all_others_fail(
     assert await fleet.of(SERIAL).choose() == right.base_url
 
 
-async def test_a_stop_of_posd_ends_the_wait_for_an_address_and_later_waits(tmp_path: Path, silent: int) -> None:
+async def test_a_stop_of_posd_ends_present_and_later_waits_for_an_address(tmp_path: Path, silent: int) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
     fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
     choosing = asyncio.create_task(fleet.of(SERIAL).choose())

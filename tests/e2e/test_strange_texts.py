@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -367,8 +368,8 @@ async def test_no_command_lets_a_stranger_control_the_screen(place: Place, comma
     daemon = place.daemon
     for options in ((), ("--json",)) if (command, call) not in QUICK else ((),):
         words = ("--config", str(daemon.config_file), *given, *options)
-        seen = await asyncio.to_thread(posd_on_terminal, *words, socket=daemon.admin_socket, columns=120)
-        assert_screen(seen.written)
+        called = partial(posd_on_terminal, *words, socket=daemon.admin_socket, columns=120, types="y\n")
+        assert_screen((await asyncio.to_thread(called)).written)
 
 
 async def test_a_fact_is_one_log_line_whatever_its_text(place: Place) -> None:

@@ -40,7 +40,7 @@ from tests.rig.tables import every, there
 from tests.services.inside import CHECKS, Inside, composed
 
 MIB = limits.MIB
-TILL, OTHER, ANOTHER_USER = SocketPeer(10, 1000), SocketPeer(11, 1000), SocketPeer(12, 1001)
+TILL, OTHER = SocketPeer(10, 1000), SocketPeer(11, 1000)
 
 
 class Clock:

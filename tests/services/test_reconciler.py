@@ -305,11 +305,11 @@ class Plan:
         assert problem is None or problem.value.code == code
 
     async def hold(self) -> None:
-        """Let the terminal not reply to searches before `reply`."""
+        """Hold back the terminal's replies to searches until `reply`."""
         self.held = SEARCH
 
     async def reply(self) -> None:
-        """Let the terminal reply."""
+        """Release the replies that are held back."""
         self.replying.set()
 
     async def back(self) -> None:
@@ -322,7 +322,7 @@ class Plan:
             self.parts.quotas.calls.take(self.identity)
 
     async def idle(self) -> None:
-        """Let the terminal reply that it runs nothing and knows no payment."""
+        """Set the terminal's replies: it runs nothing and knows no payment."""
         self.replies |= {SEARCH: (200, b"[]"), "abort": (409, b"")}
 
     async def known(self) -> None:
@@ -367,11 +367,11 @@ class Plan:
         await asyncio.sleep(1)
 
     async def unasked(self) -> None:
-        """Let posd send no abort by itself."""
+        """Switch off posd's own aborts."""
         self.reconciler._settings = replace(self.reconciler._settings, probe_with_abort=False)
 
     async def mute(self) -> None:
-        """Let the terminal reply to nothing."""
+        """Remove all replies of the terminal."""
         self.replies.clear()
 
     async def till(self) -> None:

@@ -29,7 +29,7 @@ def begin(machine: Machine) -> None:
 
 @contextmanager
 def configuration(machine: Machine) -> Iterator[str]:
-    """Let the block change the configuration. After the block restore the configuration and restart posd."""
+    """Yield the configuration, for changes by the block. Then restore the configuration and restart posd."""
     text = machine.out("cat", CONFIG) + "\n"
     try:
         yield text

@@ -34,7 +34,7 @@ unnamed = partial(said, "unnamed")
 
 
 def currency_of(report: ReportView, row: Row) -> str:
-    """Return the currency of a total. An unknown currency is named only beside other currencies."""
+    """Return the currency of a total. Return a text for an unknown currency only if the report has several."""
     return str(row["currency"] or (said("unnamed_currency") if report.several else ""))
 
 
